@@ -1,0 +1,6 @@
+"""The backward walk over recorded nodes; it knows nothing of Tensor."""
+
+from minitorch_gpu.engine.graph import Leaf, Node, Output, next_number
+from minitorch_gpu.engine.walk import Helpers, walk
+
+__all__ = ["Helpers", "Leaf", "Node", "Output", "next_number", "walk"]

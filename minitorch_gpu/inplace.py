@@ -1,0 +1,228 @@
+"""In-place forms: written to memory where nothing is recorded, else the object is rebound.
+
+    with no_grad(): p -= lr * p.grad     the memory of p is written; every alias sees it
+    y = w.exp(); y *= 2                  y becomes the result of mul; what exp saved is untouched
+    x[1:3] *= 10                         x becomes view_put(x, new part); the view is taken again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minitorch_gpu.device import array_module, is_array
+from minitorch_gpu.engine import Leaf
+from minitorch_gpu.engine.writes import clock
+from minitorch_gpu.modes import is_recording, no_grad
+from minitorch_gpu.registry.promotion import is_bfloat16, kind_rank
+from minitorch_gpu.registry.scalar import OPS
+from minitorch_gpu.tensor import Tensor
+
+
+def in_place(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
+    """The in-place form of a functional op: ``add_`` from ``add``."""
+
+    def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if _records(self, *args):
+            _rebind(self, lambda: function(self, *args, **kwargs), name)
+        else:
+            with no_grad():
+                write(self, function(self, *args, **kwargs), name)
+        return self
+
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"In-place form of ``{name.rstrip('_')}``; returns this object."
+    return method
+
+
+def _records(*values: Any) -> bool:
+    return is_recording() and any(isinstance(v, Tensor) and v.edge is not None for v in values)
+
+
+def write(target: Tensor, value: Any, name: str = "copy_") -> None:
+    """Write ``value`` into the memory of ``target``, unrecorded; it must broadcast to it.
+
+    Raises:
+        ValueError: the shapes do not fit, or the memory is an expanded view.
+        TypeError: the value's kind does not fit the dtype (float into int).
+    """
+    raw = value.array if isinstance(value, Tensor) else value
+    write_raw(target.array, raw, name)
+
+
+def write_raw(array: Any, raw: Any, name: str) -> None:
+    """``array[...] = raw`` for raw arrays, checked, and noted by the write clock."""
+    if not getattr(array.flags, "writeable", True):
+        raise ValueError(f"{name}: the tensor of shape {array.shape} is an expanded or "
+                         "read-only view: clone it first")
+    if is_array(raw):
+        if kind_rank(raw.dtype) > kind_rank(array.dtype):
+            raise TypeError(f"{name}: a {raw.dtype} result does not fit the tensor's "
+                            f"{array.dtype}")
+        if is_bfloat16(raw.dtype) or is_bfloat16(array.dtype):
+            raw = raw.astype(array.dtype)
+    elif raw.__class__ is float and kind_rank(array.dtype) < 2:
+        raise TypeError(f"{name}: the float {raw} does not fit the tensor's {array.dtype}")
+    try:
+        array[...] = raw
+    except ValueError as error:
+        raise ValueError(f"{name}: a value of shape {np.shape(raw)} does not broadcast to the "
+                         f"tensor's {array.shape}") from error
+    clock.record(array)
+
+
+def _rebind(target: Tensor, compute: Callable[[], Tensor], name: str) -> None:
+    """Let the object stand for the result; a view first rebinds the tensor it shows."""
+    root, path = getattr(target, "_view", (None, ()))
+    for tensor in (target, root):
+        if tensor is not None and tensor.edge.__class__ is Leaf:
+            what = "a leaf that requires grad" if tensor is target else \
+                "a view of a leaf that requires grad"
+            raise RuntimeError(f"{name} on {what}: use the functional "
+                               f"{name.strip('_') or name}, or write inside no_grad()")
+    if root is None:
+        _check_views(target, target, name)
+        new = compute()
+        _check_result(target, new, name)
+        target.array, target.edge = new.array, new.edge
+        return
+    _check_views(root, target, name)
+    new = compute()
+    _check_result(target, new, name)
+    _put_into_root(root, target, new, path)
+
+
+def _hashable(path: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A view's path as a parameter of an op."""
+    return tuple((name, tuple(params.items()), place) for name, params, place in path)
+
+
+def _put_into_root(root: Tensor, target: Tensor, new: Any, path: tuple[Any, ...]) -> None:
+    whole = OPS["view_put"](root, new, path=_hashable(path))
+    root.array, root.edge = whole.array, whole.edge
+    part = root
+    for op_name, params, place in path:
+        part = OPS[op_name](part, **dict(params))
+        part = part if place is None else part[place]
+    target.array, target.edge = part.array, part.edge
+
+
+def _check_result(target: Tensor, new: Tensor, name: str) -> None:
+    if new.shape != target.shape:
+        raise ValueError(f"{name}: the result has shape {new.shape}, the tensor {target.shape}")
+    if kind_rank(new.dtype) > kind_rank(target.dtype):
+        raise TypeError(f"{name}: a {new.dtype} result does not fit the tensor's {target.dtype}")
+    if new.dtype != target.dtype:
+        cast = OPS["cast"](new, dtype=target.dtype)
+        new.array, new.edge = cast.array, cast.edge
+
+
+def _check_views(root: Tensor, target: Tensor, name: str) -> None:
+    """Another live view would go on showing the old values: that is an error."""
+    for ref in getattr(root, "_views", ()):
+        view = ref()
+        if view is not None and view is not target and (
+            view.edge is not None or root.edge is not None
+        ):
+            raise RuntimeError(
+                f"{name}: another view of the same tensor, of shape {view.shape}, is alive and "
+                "would not see the recorded change: drop it, or clone it before"
+            )
+
+
+# ---------------------------------------------------------------- indexing
+def split_index(index: Any) -> tuple[tuple[Any, ...], list[Any]]:
+    """An index as hashable parts, with arrays taken out and marked "array"."""
+    from minitorch_gpu.ops.indexing import Cut
+
+    parts, arrays = [], []
+    for part in index if isinstance(index, tuple) else (index,):
+        part = part.array if isinstance(part, Tensor) else part
+        part = np.asarray(part) if isinstance(part, list) else part
+        if is_array(part) and part.ndim == 0 and part.dtype.kind in "iu":
+            part = int(part)
+        if isinstance(part, slice):
+            parts.append(Cut(*(None if v is None else int(v)
+                               for v in (part.start, part.stop, part.step))))
+        elif is_array(part) or isinstance(part, (bool, np.bool_)):
+            masks = _as_integers(np.asarray(part) if isinstance(part, (bool, np.bool_)) else part)
+            parts.extend(["array"] * len(masks))
+            arrays.extend(masks)
+        elif part is None or part is Ellipsis:
+            parts.append(part)
+        elif isinstance(part, (int, np.integer)):
+            parts.append(int(part))
+        else:
+            raise TypeError(f"index {part!r} of type {type(part).__name__}: use integers, "
+                            "slices, None, Ellipsis, or integer and boolean tensors")
+    return tuple(parts), arrays
+
+
+def _as_integers(array: Any) -> list[Any]:
+    if array.dtype.kind == "b":
+        return list(array.nonzero())
+    if array.dtype.kind in "iu":
+        return [array]
+    raise TypeError(f"an index tensor holds integers or booleans, not {array.dtype}")
+
+
+def _check_masks(self: Tensor, index: Any) -> None:
+    """A boolean mask has the shape of the dims it covers."""
+    place = 0
+    for part in index if isinstance(index, tuple) else (index,):
+        raw = getattr(part, "array", part)
+        if is_array(raw) and raw.dtype.kind == "b":
+            if raw.shape != self.shape[place : place + raw.ndim]:
+                raise IndexError(f"a mask of shape {raw.shape} indexes dims of shape "
+                                 f"{self.shape[place:place + raw.ndim]}")
+            place += raw.ndim
+        elif part is Ellipsis:
+            return
+        elif part is not None:
+            place += 1
+
+
+def get_item(self: Tensor, index: Any) -> Tensor:
+    """``x[index]``: a view for integers and slices, a copy for tensors of indices or masks."""
+    _check_masks(self, index)
+    parts, arrays = split_index(index)
+    if arrays:
+        return OPS["index"](self, arrays, spec=parts)  # type: ignore[no-any-return]
+    return OPS["getitem"](self, index=parts)  # type: ignore[no-any-return]
+
+
+def set_item(self: Tensor, index: Any, value: Any) -> None:
+    """``x[index] = value``, with in-place semantics (see the module's text)."""
+    _check_masks(self, index)
+    parts, arrays = split_index(index)
+    if not _records(self, value):
+        raw = value.array if isinstance(value, Tensor) else value
+        xp = array_module(self.array)
+        if arrays:
+            where = iter(arrays)
+            key = tuple(next(where) if p == "array" else _plain(p) for p in parts)
+            self.array[key] = xp.asarray(raw).astype(self.array.dtype)
+            clock.record(self.array)
+        else:
+            write_raw(self.array[(*map(_plain, parts), *_rest(parts))], raw, "setitem")
+        return
+    step = ("getitem", (("index", parts),), None)
+    if arrays:
+        _rebind(self, lambda: OPS["index_put"](self, value, arrays, spec=parts), "setitem")
+        return
+    root, path = getattr(self, "_view", (self, ()))
+    source, taken = getattr(value, "_view", (None, ()))
+    if source is root and _hashable(taken) == (*_hashable(path), step):
+        return  # the view that ``x[i] += v`` took and has rebound already
+    _rebind(self, lambda: OPS["view_put"](self, value, path=(step,)), "setitem")
+
+
+def _rest(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """An Ellipsis keeps a fully indexed element an array that can be written."""
+    return () if Ellipsis in parts else (Ellipsis,)
+
+
+def _plain(part: Any) -> Any:
+    return slice(*part) if isinstance(part, tuple) else part

@@ -1,0 +1,81 @@
+"""Whether operations are recorded: ``no_grad``, ``enable_grad``, ``inference_mode``."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from contextlib import ContextDecorator
+from typing import Any
+
+RECORDING: contextvars.ContextVar[bool] = contextvars.ContextVar("recording", default=True)
+is_recording = RECORDING.get
+
+
+class _Mode(ContextDecorator):
+    """Sets the recording mode in a ``with`` block or in a decorated function."""
+
+    recording: bool
+
+    def __new__(cls, function: Callable[..., Any] | None = None) -> Any:
+        """``@no_grad`` decorates as ``@no_grad()`` does."""
+        mode = super().__new__(cls)
+        if callable(function):
+            mode.__init__()  # type: ignore[misc]
+            return mode(function)
+        return mode
+
+    def __init__(self) -> None:
+        self._tokens: list[contextvars.Token[bool]] = []
+
+    def _recreate_cm(self) -> _Mode:
+        """A decorated function gets a fresh block each call: calls may overlap in threads."""
+        return type(self)()
+
+    def __enter__(self) -> _Mode:
+        self._tokens.append(RECORDING.set(self.recording))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        RECORDING.reset(self._tokens.pop())
+
+
+class no_grad(_Mode):  # noqa: N801 - PyTorch's name
+    """Operations inside are not recorded; in-place writes go straight to memory."""
+
+    recording = False
+
+
+class enable_grad(_Mode):  # noqa: N801
+    """Operations inside are recorded again, as they are by default."""
+
+    recording = True
+
+
+class inference_mode(_Mode):  # noqa: N801
+    """PyTorch's name for a block that never needs gradients; here the same as no_grad."""
+
+    recording = False
+
+
+class set_grad_enabled(_Mode):  # noqa: N801
+    """Record or not, by a flag: as a block, or at once until the next call."""
+
+    def __new__(cls, mode: bool) -> Any:
+        """Always an object: the flag is no function to decorate."""
+        return super().__new__(cls)
+
+    def __init__(self, mode: bool) -> None:
+        super().__init__()
+        self.recording = bool(mode)
+        self._tokens.append(RECORDING.set(self.recording))
+
+    def _recreate_cm(self) -> _Mode:
+        return set_grad_enabled(self.recording)
+
+    def __enter__(self) -> _Mode:
+        return self
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations are recorded now."""
+    return RECORDING.get()

@@ -1,0 +1,108 @@
+"""The closed list of scalar functions that elementwise ops are written in.
+
+An elementwise op is a Python function over scalars. What it computes depends on what it is
+called with: arrays compute, Tensors record, and ``Expr`` writes down the formula as text,
+which documents the op and is the source its fused kernels are made from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minitorch_gpu.device import array_module, is_array, special_module
+
+OPS: dict[str, Callable[..., Any]] = {}  # every declared op by name
+
+
+class Expr:
+    """A formula under construction: ``Expr("x") * 2`` is the text ``(x * 2)``."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def text_of(value: object) -> str:
+    """The formula of an Expr, or a constant as source text."""
+    return value.text if isinstance(value, Expr) else repr(value)
+
+
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "floordiv": "//",
+    "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+    "and": "&", "or": "|", "xor": "^",
+}
+
+
+def _infix(symbol: str, reverse: bool) -> Callable[[Expr, object], Expr]:
+    def build(self: Expr, other: object) -> Expr:
+        left, right = (other, self) if reverse else (self, other)
+        return Expr(f"({text_of(left)} {symbol} {text_of(right)})")
+
+    return build
+
+
+for _name, _symbol in _OPERATORS.items():
+    setattr(Expr, f"__{_name}__", _infix(_symbol, False))
+    if _symbol not in ("<", "<=", ">", ">=", "==", "!="):
+        setattr(Expr, f"__r{_name}__", _infix(_symbol, True))
+Expr.__neg__ = lambda self: Expr(f"(-{self.text})")  # type: ignore[attr-defined]
+Expr.__invert__ = lambda self: Expr(f"(~{self.text})")  # type: ignore[attr-defined]
+Expr.__hash__ = object.__hash__  # type: ignore[method-assign, assignment]
+
+
+class Intrinsic:
+    """One scalar function: a NumPy function on arrays, an op on Tensors, text on Expr."""
+
+    def __init__(self, name: str, array_name: str, special: bool) -> None:
+        self.name = self.__name__ = name
+        self.array_name = array_name
+        self.special = special
+        self._numpy = None if special else getattr(np, array_name)
+
+    def __call__(self, *args: Any) -> Any:
+        first, function = args[0], self._numpy
+        if function is not None and first.__class__ is np.ndarray and len(args) == 1:
+            return function(first)
+        if any(isinstance(a, Expr) for a in args):
+            return Expr(f"{self.name}({', '.join(map(text_of, args))})")
+        if all(isinstance(a, (float, int, complex, np.generic)) or is_array(a) for a in args):
+            xp = array_module(*args)
+            return getattr(special_module(xp) if self.special else xp, self.array_name)(*args)
+        return OPS[self.name](*args)
+
+
+def _make(special: bool, *names: str) -> dict[str, Intrinsic]:
+    pairs = (name.split(":") if ":" in name else (name, name) for name in names)
+    return {name: Intrinsic(name, array_name, special) for name, array_name in pairs}
+
+
+INTRINSICS = {
+    **_make(
+        False,
+        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan",
+        "asin:arcsin", "acos:arccos", "atan:arctan", "atan2:arctan2", "sinh", "cosh", "tanh",
+        "asinh:arcsinh", "acosh:arccosh", "atanh:arctanh", "floor", "ceil", "trunc",
+        "round:rint", "abs", "sign", "sgn:sign", "maximum", "minimum", "where", "isnan", "isinf",
+        "isfinite", "fmod", "copysign", "hypot", "square", "conj:conjugate",
+        "floor_divide", "remainder",
+        "logical_and", "logical_or", "logical_xor", "logical_not",
+    ),
+    **_make(True, "erf", "erfc", "erfinv", "lgamma:gammaln", "digamma"),
+}
+
+
+def __getattr__(name: str) -> Intrinsic:
+    """``scalar.exp``: the intrinsic of that name."""
+    try:
+        return INTRINSICS[name]
+    except KeyError:
+        known = ", ".join(sorted(INTRINSICS))
+        raise AttributeError(f"no scalar function {name!r}; the list is {known}") from None
