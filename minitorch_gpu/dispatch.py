@@ -91,7 +91,7 @@ def _unary(op: Op, general: Call) -> Call:
         out.array = y
         if edge is not None and make is not None and is_recording():
             links = make(edge, array, y)
-            if saved.storages:
+            if saved.in_use:
                 links = links[:1] + tuple(map(saved.save, links[1:]))
             out.edge = Node(vjp, links, None, next_number(), y.shape, y.dtype)
         else:
@@ -144,7 +144,7 @@ def _binary(op: Op, general: Call) -> Call:
         if (ea is not None or eb is not None) and makers is not None and is_recording():
             mask = 3 if eb is not None and ea is not None else 1 if eb is None else 2
             links = makers[mask](ea, eb, x, z, y)
-            if saved.storages:
+            if saved.in_use:
                 links = links[:2] + tuple(map(saved.save, links[2:]))
             out.edge = Node(vjp, links, None, next_number(), y.shape, y.dtype)
         else:
@@ -260,7 +260,7 @@ def _recorder(op: Op) -> Call | None:
         if make is None:
             make = makers[mask] = _links_maker(vjp, names, mask)
         links = make(*edges, *raw, array, residuals)
-        if saved.storages:
+        if saved.in_use:
             links = links[:len(edges)] + tuple(map(saved.save, links[len(edges):]))
         out.edge = Node(vjp, links, params, next_number(), array.shape, array.dtype)
 
@@ -442,9 +442,8 @@ def _explained(op: Op, raw: list[Any], error: Exception) -> Exception:
         f"{name} {shape if shape is not None else value!r}"
         for name, shape, value in zip(op.operands * len(raw), shapes, raw)
     )
-    kind = ValueError if reason else type(error)
-    if kind not in (ValueError, TypeError, IndexError):
-        kind = IndexError if issubclass(kind, IndexError) else ValueError
+    kind = ValueError if reason else next(
+        k for k in (IndexError, TypeError, ValueError) if isinstance(error, k))
     return kind(f"{op.name}: {reason or error} (operands {shown}; expected "
                 f"{op.signature.text})")
 
@@ -484,7 +483,7 @@ def _record(
         _source(op, source, edges, raw, arrays, residuals) if keep else None
         for source, keep in zip(vjp.sources, vjp.keeps(mask))
     )
-    if saved.storages:
+    if saved.in_use:
         kept = tuple(map(saved.save, kept))
     if single and vjp.outputs == 1:
         y = arrays[0]

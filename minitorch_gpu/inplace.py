@@ -2,11 +2,12 @@
 
     with no_grad(): p -= lr * p.grad     the memory of p is written; every alias sees it
     y = w.exp(); y *= 2                  y becomes the result of mul; what exp saved is untouched
-    x[1:3] *= 10                         x becomes view_put(x, new part); the view is taken again
+    x[1:3] *= 10                         x becomes view_put(x, new part); all its views follow
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -82,16 +83,11 @@ def _rebind(target: Tensor, compute: Callable[[], Tensor], name: str) -> None:
                 "a view of a leaf that requires grad"
             raise RuntimeError(f"{name} on {what}: use the functional "
                                f"{name.strip('_') or name}, or write inside no_grad()")
-    if root is None:
-        _check_views(target, target, name)
-        new = compute()
-        _check_result(target, new, name)
-        target.array, target.edge = new.array, new.edge
-        return
-    _check_views(root, target, name)
-    new = compute()
-    _check_result(target, new, name)
-    _put_into_root(root, target, new, path)
+    new = _fitting(target, compute(), name)
+    if root is not None:
+        new, target = OPS["view_put"](root, new, path=_hashable(path)), root
+    target.array, target.edge = new.array, new.edge
+    _retake_views(target)
 
 
 def _hashable(path: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -99,37 +95,27 @@ def _hashable(path: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((name, tuple(params.items()), place) for name, params, place in path)
 
 
-def _put_into_root(root: Tensor, target: Tensor, new: Any, path: tuple[Any, ...]) -> None:
-    whole = OPS["view_put"](root, new, path=_hashable(path))
-    root.array, root.edge = whole.array, whole.edge
-    part = root
-    for op_name, params, place in path:
-        part = OPS[op_name](part, **dict(params))
-        part = part if place is None else part[place]
-    target.array, target.edge = part.array, part.edge
-
-
-def _check_result(target: Tensor, new: Tensor, name: str) -> None:
+def _fitting(target: Tensor, new: Tensor, name: str) -> Tensor:
+    """The result in the shape and dtype of the object that is to stand for it."""
     if new.shape != target.shape:
         raise ValueError(f"{name}: the result has shape {new.shape}, the tensor {target.shape}")
     if kind_rank(new.dtype) > kind_rank(target.dtype):
         raise TypeError(f"{name}: a {new.dtype} result does not fit the tensor's {target.dtype}")
-    if new.dtype != target.dtype:
-        cast = OPS["cast"](new, dtype=target.dtype)
-        new.array, new.edge = cast.array, cast.edge
+    return new if new.dtype == target.dtype else OPS["cast"](new, dtype=target.dtype)
 
 
-def _check_views(root: Tensor, target: Tensor, name: str) -> None:
-    """Another live view would go on showing the old values: that is an error."""
-    for ref in getattr(root, "_views", ()):
-        view = ref()
-        if view is not None and view is not target and (
-            view.edge is not None or root.edge is not None
-        ):
-            raise RuntimeError(
-                f"{name}: another view of the same tensor, of shape {view.shape}, is alive and "
-                "would not see the recorded change: drop it, or clone it before"
-            )
+def _retake_views(root: Tensor) -> None:
+    """Every live view of a tensor that was rebound is taken again, the way it was."""
+    views, root._views = getattr(root, "_views", ()), []
+    for view in [ref() for ref in views]:
+        if view is None:
+            continue
+        taken = root
+        for op_name, params, place in view._view[1]:
+            taken = OPS[op_name](taken, **params)
+            taken = taken if place is None else taken[place]
+        view.array, view.edge = taken.array, taken.edge
+        root._views.append(weakref.ref(view))
 
 
 # ---------------------------------------------------------------- indexing

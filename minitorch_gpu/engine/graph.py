@@ -21,6 +21,11 @@ next_number = itertools.count(1).__next__
 
 Hook = Callable[[Any], Any]
 
+# One tuple per distinct shape, so that a recorded op allocates three collected containers
+# (Tensor, Node, links) and no more: their number is what starts Python's collector.
+_SHAPES: dict[Any, Any] = {}
+_same_shape = _SHAPES.setdefault
+
 
 class Node:
     """One recorded op call.
@@ -37,7 +42,7 @@ class Node:
         self.links = links
         self.params = params
         self.number = number
-        self.shape = shape
+        self.shape = _same_shape(shape, shape)
         self.dtype = dtype
         self.hooks: list[Hook] | None = None
 

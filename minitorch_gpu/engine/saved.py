@@ -27,14 +27,20 @@ class Storage(Protocol):
 
 
 class Saved:
-    """Storages by the identity of the array that owns their memory."""
+    """Storages by the identity of the array that owns their memory.
+
+    ``in_use`` stays set once there was a storage: graphs may hold its handles after the memory
+    they stand for is gone.
+    """
 
     def __init__(self) -> None:
         self.storages: dict[int, Storage] = {}
+        self.in_use = False
 
     def manage(self, owner: Any, storage: Storage) -> None:
         """Let ``storage`` answer for ``owner`` and every view of it."""
         self.storages[id(owner)] = storage
+        self.in_use = True
 
     def forget(self, owner: Any) -> None:
         """``owner`` is about to be freed: its identity means nothing any more."""

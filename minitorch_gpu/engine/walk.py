@@ -168,7 +168,7 @@ class _Walk:
         if g is not None:
             if clock.latest > node.number:
                 _check_unchanged(node)
-            if saved.storages:
+            if saved.in_use:
                 links = links[:arity] + tuple(map(saved.load, links[arity:]))
             if vjp.outputs != 1:
                 g = self.with_zeros(node, g)

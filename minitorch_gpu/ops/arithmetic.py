@@ -202,6 +202,8 @@ def minimum(a: Scalar, b: Scalar) -> Scalar:
 )
 def clamp(x: Scalar, *, min: Any = None, max: Any = None) -> Scalar:
     """``x`` limited to [min, max]; the gradient flows where x is inside, ends included."""
+    if min is None and max is None:
+        raise ValueError("clamp: give min, max or both")
     y = x if min is None else scalar.maximum(x, min)
     return y if max is None else scalar.minimum(y, max)
 

@@ -241,7 +241,7 @@ def _row_ids(params: Params, weight: Any, ids: Any) -> Params:
                g, ids, rows=weight_like.shape[0], padding_idx=padding_idx)),
            promote=None, methods=(), normalise=_row_ids,
            examples=(dict(weight=(5, 3), ids=Ints((2, 4), 5)),
-                     dict(weight=(5, 3), ids=Ints((6,), 5), padding_idx=-1)))
+                     dict(weight=(5, 3), ids=np.array([[3, 0], [0, 2]]), padding_idx=-1)))
 def embedding_rows(xp: Any, weight: Array, ids: Array, padding_idx: int | None = None) -> Array:
     """Row ``ids[...]`` of ``weight`` (V, D): shape (..., D). Row padding_idx gets no gradient."""
     return weight[ids]

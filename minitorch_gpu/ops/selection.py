@@ -70,25 +70,25 @@ def logical_not(x: Scalar) -> Scalar:
     return scalar.logical_not(x)
 
 
-@elementwise(operator="and", methods=("bitwise_and",))
+@elementwise(operator="and", methods=("bitwise_and",), domain=(0, 16))
 def bitwise_and(a: Scalar, b: Scalar) -> Scalar:
     """Bitwise and of integers or booleans."""
     return a & b
 
 
-@elementwise(operator="or", methods=("bitwise_or",))
+@elementwise(operator="or", methods=("bitwise_or",), domain=(0, 16))
 def bitwise_or(a: Scalar, b: Scalar) -> Scalar:
     """Bitwise or of integers or booleans."""
     return a | b
 
 
-@elementwise(operator="xor", methods=("bitwise_xor",))
+@elementwise(operator="xor", methods=("bitwise_xor",), domain=(0, 16))
 def bitwise_xor(a: Scalar, b: Scalar) -> Scalar:
     """Bitwise exclusive or of integers or booleans."""
     return a ^ b
 
 
-@elementwise(operator="invert", methods=("bitwise_not",))
+@elementwise(operator="invert", methods=("bitwise_not",), domain=(0, 16))
 def bitwise_not(x: Scalar) -> Scalar:
     """Bitwise complement of integers, logical not of booleans."""
     return ~x
@@ -150,7 +150,7 @@ def relu(x: Scalar) -> Scalar:
 
 
 @elementwise(vjp=dict(x=lambda g, x, negative_slope: scalar.where(x > 0, g, g * negative_slope)),
-             methods=(), examples=(dict(negative_slope=0.2),))
+             methods=(), examples=({}, dict(negative_slope=0.2)))
 def leaky_relu(x: Scalar, *, negative_slope: float = 0.01) -> Scalar:
     """x where positive, else ``negative_slope * x``."""
     return scalar.where(x > 0, x, x * negative_slope)
@@ -170,7 +170,7 @@ def _gelu_slope(g: Scalar, x: Scalar, approximate: str) -> Scalar:
 
 
 @elementwise(vjp=dict(x=_gelu_slope), promote="float", methods=(),
-             examples=(dict(approximate="tanh"),))
+             examples=({}, dict(approximate="tanh")))
 def gelu(x: Scalar, *, approximate: str = "none") -> Scalar:
     """``x * P(Z <= x)`` for a standard normal Z (Hendrycks and Gimpel 2016, eq. 1).
 
@@ -196,7 +196,7 @@ def silu(x: Scalar) -> Scalar:
 
 @elementwise(
     vjp=dict(x=lambda g, x, beta: g * (0.5 * scalar.tanh(0.5 * beta * x) + 0.5)),
-    promote="float", methods=(), examples=(dict(beta=2.0),),
+    promote="float", methods=(), examples=({}, dict(beta=2.0)),
 )
 def softplus(x: Scalar, *, beta: float = 1.0) -> Scalar:
     """``log(1 + exp(beta x)) / beta``, never overflowing: the larger part is taken out."""

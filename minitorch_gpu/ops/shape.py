@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from minitorch_gpu.device import device, device_of, transfer
 from minitorch_gpu.ops.dims import along, many_dims, one_dim, sizes
 from minitorch_gpu.registry import primitive
@@ -284,7 +286,8 @@ def real(xp: Any, x: Array) -> Array:
     return x.real.copy()
 
 
-@primitive("(...)->(...)", vjp=dict(x=lambda g: g * -1j), promote=None, methods=())
+@primitive("(...)->(...)", vjp=dict(x=lambda g: g * -1j), promote=None, methods=(),
+           examples=(dict(x=np.array([[1 + 2j, 3 - 1j]])),))
 def imag(xp: Any, x: Array) -> Array:
     """The imaginary part of a complex tensor."""
     if x.dtype.kind != "c":

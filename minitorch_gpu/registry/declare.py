@@ -83,11 +83,11 @@ class Op:
             return self.function(xp, *operands, **params)
         return self.function(*operands, **params)
 
-    def formula(self) -> str:
+    def formula(self, **params: Any) -> str:
         """An elementwise op's value as text: ``exp(x)``; empty for the other kinds."""
         if self.kind != "elementwise":
             return ""
-        return text_of(self.function(*map(Expr, self.operands), **self.params))
+        return text_of(self.function(*map(Expr, self.operands), **{**self.params, **params}))
 
 
 def _split_parameters(
@@ -158,8 +158,8 @@ def elementwise(
         promote: "same" (joined dtype) or "float" (integers become the default float).
         methods: names of Tensor methods; default the op's own.
         operator: the Python operator it serves: "add" brings ``+``, ``+=`` and ``add_``.
-        domain: where the tests draw operand values from.
-        examples: keyword parameters the tests try, beside the defaults.
+        domain: where the tests draw operand values from; two ints mean integer operands.
+        examples: keyword parameters the tests try; default just the defaults.
     """
 
     def decorate(function: Function) -> Function:
