@@ -72,10 +72,10 @@ globals().update({
 })
 
 float16, float32, float64 = map(_np.dtype, ("float16", "float32", "float64"))
-half, float, double = float16, float32, float64  # noqa: A001 - PyTorch's names
+half, float, double = float16, float32, float64
 uint8, int8, int16, int32, int64 = map(_np.dtype, ("uint8", "int8", "int16", "int32", "int64"))
-int, long = int32, int64  # noqa: A001
-bool = _np.dtype("bool")  # noqa: A001
+int, long = int32, int64
+bool = _np.dtype("bool")
 complex64, complex128 = map(_np.dtype, ("complex64", "complex128"))
 
 _SUBPACKAGES = ("comm", "data", "io", "nn", "optim", "parallel")
@@ -94,12 +94,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'minitorch_gpu' has no attribute {name!r}")
 
 
-def max(x: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A001
+def max(x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """The largest value; with ``dim`` values and indices; with a tensor elementwise."""
     return x.max(*args, **kwargs)
 
 
-def min(x: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A001
+def min(x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """The smallest value; with ``dim`` values and indices; with a tensor elementwise."""
     return x.min(*args, **kwargs)
 

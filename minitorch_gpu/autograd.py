@@ -55,8 +55,8 @@ def grad(
     found = run_walk(roots, create_graph, retain, [x.edge for x in sources])
     for place, source in enumerate(sources):
         if source.edge not in found and not allow_unused:
-            raise RuntimeError(f"input {place} of grad, of shape {source.shape}, is not used by "
-                               "the outputs: pass allow_unused=True to get None for it")
+            raise RuntimeError(f"input {place} of grad, of shape {source.shape}, is not used "
+                               "by the outputs: pass allow_unused=True to get None for it")
     return tuple(_as_result(found.get(x.edge), x) for x in sources)
 
 

@@ -28,7 +28,7 @@ class Device(NamedTuple):
     """Where an array lives: ``type`` is "cpu" or "cuda", ``index`` counts CUDA devices."""
 
     type: str
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]
 
     def __str__(self) -> str:
         return "cpu" if self.type == "cpu" else f"cuda:{self.index}"

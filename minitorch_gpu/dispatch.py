@@ -58,7 +58,7 @@ def _links_maker(vjp: Vjp, names: list[str], mask: int) -> Call:
     for source, keep in zip(vjp.sources, vjp.keeps(mask)):
         items.append(_source_text(source, names) if keep else "None")
     text = f"lambda {', '.join(edges + names)}, y, residuals=None: ({', '.join(items)},)"
-    return eval(text, {"Like": Like})  # type: ignore[no-any-return]
+    return eval(text, {"Like": Like})
 
 
 def _source_text(source: Any, names: list[str]) -> str:
@@ -66,7 +66,7 @@ def _source_text(source: Any, names: list[str]) -> str:
         return "y"
     if source.kind == "residuals":
         return "residuals"
-    name = names[source.index]
+    name = names[source.place]
     if source.kind == "operand":
         return name
     return f"(e{name} if e{name} is not None else Like({name}.shape, {name}.dtype))"
@@ -169,7 +169,8 @@ def _general(op: Op) -> Call:
             operands, params = args, defaults
         else:
             operands, params = bind(args, kwargs)
-        raw, dtype = [], None
+        raw: list[Any] = []
+        dtype = None
         for operand in operands:
             kind = operand.__class__
             if kind is Tensor or kind is Parameter:
@@ -224,7 +225,7 @@ def _computer(op: Op) -> Call:
     def compute(raw: list[Any], params: dict[str, Any]) -> tuple[Any, Any]:
         try:
             if forward is not None:
-                return forward(np, *raw, **params)  # type: ignore[no-any-return]
+                return forward(np, *raw, **params)
             if op.kind == "primitive":
                 return body(np, *raw, **params), None
             return body(*raw, **params), None
@@ -327,12 +328,12 @@ def _is_int(value: Any) -> bool:
 
 def _constant(op: Op, value: Any) -> Any:
     """A raw operand as the body takes it: arrays, Python numbers and None."""
+    if isinstance(value, np.generic):  # before float, which np.float64 derives from
+        return np.asarray(value)
     if value is None or isinstance(value, (bool, int, float, complex)) or is_array(value):
         return value
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    raise TypeError(f"{op.name}: expected a Tensor, got {type(value).__name__} ({value!r:.60}); "
-                    "make one with mt.tensor(...)")
+    raise TypeError(f"{op.name}: expected a Tensor, got {type(value).__name__} "
+                    f"({value!r:.60}); make one with mt.tensor(...)")
 
 
 def _on_tensors(op: Op, flat: tuple[Any, ...], raw: list[Any], params: dict[str, Any]) -> Any:
@@ -348,7 +349,8 @@ def _on_tensors(op: Op, flat: tuple[Any, ...], raw: list[Any], params: dict[str,
     if half:
         dtype = next(v.dtype for v in raw if is_array(v) and is_half(v.dtype))
         arrays = [y.astype(dtype) if y.dtype == float32 else y for y in arrays]
-    return _finish(op, flat, raw, params, arrays[0] if single else tuple(arrays), residuals, half)
+    outputs = arrays[0] if single else tuple(arrays)
+    return _finish(op, flat, raw, params, outputs, residuals, half)
 
 
 def _finish(
@@ -412,9 +414,7 @@ def _cast(value: Any, dtype: Any) -> Any:
 
 def _python_number(value: Any, dtype: Any) -> Any:
     """A Python number as the computing dtype sees it: True + int64 is 1."""
-    if is_floating(dtype):
-        return value if isinstance(value, float) else float(value) if dtype.kind == "f" else value
-    return value
+    return float(value) if dtype.kind == "f" else value
 
 
 def _compute(op: Op, raw: list[Any], params: dict[str, Any]) -> tuple[Any, Any]:
@@ -506,15 +506,15 @@ def _source(
         return arrays
     if source.kind == "residuals":
         return residuals
-    places = [source.index]
-    if op.listed and source.index == len(op.operands) - 1:
-        places = list(range(source.index, len(raw)))
+    places = [source.place]
+    if op.listed and source.place == len(op.operands) - 1:
+        places = list(range(source.place, len(raw)))
     if source.kind == "operand":
         values = tuple(raw[i] for i in places)
     else:
         values = tuple(edges[i] or Like(np.shape(raw[i]), getattr(raw[i], "dtype", None))
                        for i in places)
-    return values if op.listed and source.index == len(op.operands) - 1 else values[0]
+    return values if op.listed and source.place == len(op.operands) - 1 else values[0]
 
 
 def _pull_through(op: Op) -> Call:

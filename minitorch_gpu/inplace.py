@@ -1,7 +1,7 @@
 """In-place forms: written to memory where nothing is recorded, else the object is rebound.
 
     with no_grad(): p -= lr * p.grad     the memory of p is written; every alias sees it
-    y = w.exp(); y *= 2                  y becomes the result of mul; what exp saved is untouched
+    y = w.exp(); y *= 2                  y becomes the result of mul, what exp saved stays
     x[1:3] *= 10                         x becomes view_put(x, new part); all its views follow
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from minitorch_gpu.device import array_module, is_array
 from minitorch_gpu.engine import Leaf
 from minitorch_gpu.engine.writes import clock
+from minitorch_gpu.index import as_plain, check_masks, keeping_array, split_index
 from minitorch_gpu.modes import is_recording, no_grad
 from minitorch_gpu.registry.promotion import is_bfloat16, kind_rank
 from minitorch_gpu.registry.scalar import OPS
@@ -100,7 +101,8 @@ def _fitting(target: Tensor, new: Tensor, name: str) -> Tensor:
     if new.shape != target.shape:
         raise ValueError(f"{name}: the result has shape {new.shape}, the tensor {target.shape}")
     if kind_rank(new.dtype) > kind_rank(target.dtype):
-        raise TypeError(f"{name}: a {new.dtype} result does not fit the tensor's {target.dtype}")
+        raise TypeError(f"{name}: a {new.dtype} result does not fit the tensor's "
+                        f"{target.dtype}")
     return new if new.dtype == target.dtype else OPS["cast"](new, dtype=target.dtype)
 
 
@@ -119,80 +121,30 @@ def _retake_views(root: Tensor) -> None:
 
 
 # ---------------------------------------------------------------- indexing
-def split_index(index: Any) -> tuple[tuple[Any, ...], list[Any]]:
-    """An index as hashable parts, with arrays taken out and marked "array"."""
-    from minitorch_gpu.ops.indexing import Cut
-
-    parts, arrays = [], []
-    for part in index if isinstance(index, tuple) else (index,):
-        part = part.array if isinstance(part, Tensor) else part
-        part = np.asarray(part) if isinstance(part, list) else part
-        if is_array(part) and part.ndim == 0 and part.dtype.kind in "iu":
-            part = int(part)
-        if isinstance(part, slice):
-            parts.append(Cut(*(None if v is None else int(v)
-                               for v in (part.start, part.stop, part.step))))
-        elif is_array(part) or isinstance(part, (bool, np.bool_)):
-            masks = _as_integers(np.asarray(part) if isinstance(part, (bool, np.bool_)) else part)
-            parts.extend(["array"] * len(masks))
-            arrays.extend(masks)
-        elif part is None or part is Ellipsis:
-            parts.append(part)
-        elif isinstance(part, (int, np.integer)):
-            parts.append(int(part))
-        else:
-            raise TypeError(f"index {part!r} of type {type(part).__name__}: use integers, "
-                            "slices, None, Ellipsis, or integer and boolean tensors")
-    return tuple(parts), arrays
-
-
-def _as_integers(array: Any) -> list[Any]:
-    if array.dtype.kind == "b":
-        return list(array.nonzero())
-    if array.dtype.kind in "iu":
-        return [array]
-    raise TypeError(f"an index tensor holds integers or booleans, not {array.dtype}")
-
-
-def _check_masks(self: Tensor, index: Any) -> None:
-    """A boolean mask has the shape of the dims it covers."""
-    place = 0
-    for part in index if isinstance(index, tuple) else (index,):
-        raw = getattr(part, "array", part)
-        if is_array(raw) and raw.dtype.kind == "b":
-            if raw.shape != self.shape[place : place + raw.ndim]:
-                raise IndexError(f"a mask of shape {raw.shape} indexes dims of shape "
-                                 f"{self.shape[place:place + raw.ndim]}")
-            place += raw.ndim
-        elif part is Ellipsis:
-            return
-        elif part is not None:
-            place += 1
-
-
 def get_item(self: Tensor, index: Any) -> Tensor:
     """``x[index]``: a view for integers and slices, a copy for tensors of indices or masks."""
-    _check_masks(self, index)
+    check_masks(self, index)
     parts, arrays = split_index(index)
     if arrays:
-        return OPS["index"](self, arrays, spec=parts)  # type: ignore[no-any-return]
-    return OPS["getitem"](self, index=parts)  # type: ignore[no-any-return]
+        return OPS["index"](self, arrays, spec=parts)
+    return OPS["getitem"](self, index=parts)
 
 
 def set_item(self: Tensor, index: Any, value: Any) -> None:
     """``x[index] = value``, with in-place semantics (see the module's text)."""
-    _check_masks(self, index)
+    check_masks(self, index)
     parts, arrays = split_index(index)
     if not _records(self, value):
         raw = value.array if isinstance(value, Tensor) else value
         xp = array_module(self.array)
         if arrays:
             where = iter(arrays)
-            key = tuple(next(where) if p == "array" else _plain(p) for p in parts)
+            key = tuple(next(where) if p == "array" else as_plain(p) for p in parts)
             self.array[key] = xp.asarray(raw).astype(self.array.dtype)
             clock.record(self.array)
         else:
-            write_raw(self.array[(*map(_plain, parts), *_rest(parts))], raw, "setitem")
+            key = tuple(map(as_plain, parts)) + keeping_array(parts)
+            write_raw(self.array[key], raw, "setitem")
         return
     step = ("getitem", (("index", parts),), None)
     if arrays:
@@ -203,12 +155,3 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
     if source is root and _hashable(taken) == (*_hashable(path), step):
         return  # the view that ``x[i] += v`` took and has rebound already
     _rebind(self, lambda: OPS["view_put"](self, value, path=(step,)), "setitem")
-
-
-def _rest(parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """An Ellipsis keeps a fully indexed element an array that can be written."""
-    return () if Ellipsis in parts else (Ellipsis,)
-
-
-def _plain(part: Any) -> Any:
-    return slice(*part) if isinstance(part, tuple) else part

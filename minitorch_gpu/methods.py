@@ -9,6 +9,7 @@ import numpy as np
 
 from minitorch_gpu.inplace import get_item, in_place, set_item
 from minitorch_gpu.ops import creation, indexing, linalg, shape
+from minitorch_gpu.registry.declare import declaration_of
 from minitorch_gpu.registry.scalar import OPS
 from minitorch_gpu.tensor import Tensor
 
@@ -32,7 +33,7 @@ CASTS = {"float": "float32", "double": "float64", "half": "float16", "long": "in
 def install() -> None:
     """Put every declared method, operator and in-place form on Tensor."""
     for call in OPS.values():
-        op = call.op  # type: ignore[attr-defined]
+        op = declaration_of(call)
         for name in op.methods:
             setattr(Tensor, name, call)
             if op.kind == "elementwise" and op.name not in COMPARISONS:
@@ -90,12 +91,12 @@ def _swapped(self: Tensor) -> Tensor:
     """The last two dims swapped."""
     if self.ndim < 2:
         raise ValueError(f"mT needs at least 2 dims, the shape is {self.shape}")
-    return OPS["transpose"](self, -2, -1)  # type: ignore[no-any-return]
+    return OPS["transpose"](self, -2, -1)
 
 
 def _reversed(self: Tensor) -> Tensor:
     """All dims in reverse order."""
-    return OPS["permute"](self, dims=tuple(range(self.ndim))[::-1])  # type: ignore[no-any-return]
+    return OPS["permute"](self, dims=tuple(range(self.ndim))[::-1])
 
 
 def _max(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -139,7 +140,8 @@ def _as_shape(name: str) -> Function:
     def method(self: Tensor, other: Tensor) -> Any:
         return OPS[name](self, shape=other.shape)
 
-    method.__name__, method.__doc__ = f"{name}_as", f"``{name}`` to the shape of another tensor."
+    method.__name__ = f"{name}_as"
+    method.__doc__ = f"``{name}`` to the shape of another tensor."
     return method
 
 

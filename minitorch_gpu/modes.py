@@ -39,25 +39,25 @@ class _Mode(ContextDecorator):
         RECORDING.reset(self._tokens.pop())
 
 
-class no_grad(_Mode):  # noqa: N801 - PyTorch's name
+class no_grad(_Mode):
     """Operations inside are not recorded; in-place writes go straight to memory."""
 
     recording = False
 
 
-class enable_grad(_Mode):  # noqa: N801
+class enable_grad(_Mode):
     """Operations inside are recorded again, as they are by default."""
 
     recording = True
 
 
-class inference_mode(_Mode):  # noqa: N801
+class inference_mode(_Mode):
     """PyTorch's name for a block that never needs gradients; here the same as no_grad."""
 
     recording = False
 
 
-class set_grad_enabled(_Mode):  # noqa: N801
+class set_grad_enabled(_Mode):
     """Record or not, by a flag: as a block, or at once until the next call."""
 
     def __new__(cls, mode: bool) -> Any:
@@ -69,7 +69,7 @@ class set_grad_enabled(_Mode):  # noqa: N801
         self.recording = bool(mode)
         self._tokens.append(RECORDING.set(self.recording))
 
-    def _recreate_cm(self) -> _Mode:
+    def _recreate_cm(self) -> set_grad_enabled:
         return set_grad_enabled(self.recording)
 
     def __enter__(self) -> _Mode:

@@ -15,8 +15,6 @@ from minitorch_gpu.modes import RECORDING
 from minitorch_gpu.registry.promotion import DEFAULT, is_bfloat16, is_floating
 from minitorch_gpu.registry.scalar import OPS
 
-_MISSING = object()
-
 
 class Tensor:
     """An n-dimensional array that records what is done with it.
@@ -315,7 +313,9 @@ class Tensor:
         return format(self.item(), spec) if spec and self.array.size == 1 else repr(self)
 
     # ---------------------------------------------------------------- moving
-    def to(self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False) -> Tensor:
+    def to(
+        self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False
+    ) -> Tensor:
         """This Tensor on another device or in another dtype; itself when nothing changes.
 
         Takes a device, a dtype, another Tensor to be like, or both by keyword.
@@ -351,20 +351,20 @@ class Tensor:
             copied: Tensor = memo[id(self)]
             return copied
         copied = memo[id(self)] = type(self).__new__(type(self))
-        self._restore(copied, self._state(lambda a: a.copy()), memo)
+        self._restore(copied, self._state(lambda a: a.copy()))
         return copied
 
     def _state(self, copy: Callable[[Any], Any]) -> dict[str, Any]:
         if not self.is_leaf:
-            raise RuntimeError("only leaves can be copied or pickled, this tensor is a recorded "
-                               "result: use .detach()")
+            raise RuntimeError("only leaves can be copied or pickled, this tensor is a "
+                               "recorded result: use .detach()")
         grad = self.grad
         return {"array": copy(self.array), "requires_grad": self.requires_grad,
                 "grad": None if grad is None else copy(grad.array),
                 "extra": dict(getattr(self, "__dict__", {}))}
 
     @staticmethod
-    def _restore(target: Tensor, state: dict[str, Any], memo: dict[int, Any] | None = None) -> None:
+    def _restore(target: Tensor, state: dict[str, Any]) -> None:
         target.array, target.edge = state["array"], None
         if state["grad"] is not None:
             target._grad = Tensor(state["grad"])
@@ -518,7 +518,9 @@ def run_walk(
 
 
 # ---------------------------------------------------------------- views
-def track_view(result: Tensor, base: Tensor, op: Any, params: dict[str, Any], place: Any) -> None:
+def track_view(
+    result: Tensor, base: Tensor, op: Any, params: dict[str, Any], place: Any
+) -> None:
     """Remember that ``result`` shows a part of ``base``, and how it was taken.
 
     An in-place write on one of them that has to be recorded rebinds both through this path.

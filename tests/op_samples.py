@@ -40,7 +40,7 @@ def all_ops() -> list[Op]:
 
 
 def samples(op: Op, seed: int = 0) -> Iterator[Sample]:
-    """The calls to test ``op`` with: its examples, or broadcast shapes for an elementwise op."""
+    """The calls to test ``op`` with: its examples; broadcast shapes if it is elementwise."""
     generator = np.random.default_rng(seed)
     if op.kind == "elementwise":
         for params in op.examples or ({},):
@@ -50,7 +50,8 @@ def samples(op: Op, seed: int = 0) -> Iterator[Sample]:
         return
     for example in op.examples:
         values = dict(example)
-        operands = tuple(_operand(op, generator, values.pop(name, None)) for name in op.operands)
+        given = [values.pop(name, None) for name in op.operands]
+        operands = tuple(_operand(op, generator, value) for value in given)
         yield Sample(operands, values)
 
 

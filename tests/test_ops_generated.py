@@ -71,9 +71,9 @@ def test_strided_operands_give_the_same_values(op):
     for sample in samples(op):
         flat = sample.flat()
         strided = [_strided(v) if isinstance(v, np.ndarray) else v for v in flat]
+        views = [mt.Tensor(v) if isinstance(v, np.ndarray) else v for v in strided]
         for a, b in zip(outputs_of(call(op, sample, as_tensors(flat))),
-                        outputs_of(call(op, sample, [
-                            mt.Tensor(v) if isinstance(v, np.ndarray) else v for v in strided]))):
+                        outputs_of(call(op, sample, views))):
             np.testing.assert_allclose(a.array, b.array, rtol=1e-12, atol=1e-12)
 
 
@@ -152,7 +152,8 @@ def test_the_fused_pair_equals_the_definition(op):
             if y.requires_grad:
                 weight = np.random.default_rng(k).uniform(0.5, 1.5, y.shape)
                 y.backward(mt.Tensor(weight), retain_graph=True)
-        for a, b in zip(_gradients(op, sample, flat), [getattr(t, "grad", None) for t in tensors]):
+        expected = [getattr(t, "grad", None) for t in tensors]
+        for a, b in zip(_gradients(op, sample, flat), expected):
             if a is not None and b is not None:
                 np.testing.assert_allclose(a.array, b.array, rtol=1e-8, atol=1e-10)
             elif a is not None:

@@ -261,10 +261,10 @@ class _Walk:
             if value is None or source.kind in ("like", "residuals"):
                 continue
             if source.kind == "operand" and isinstance(value, tuple):  # a list operand
-                edges = links[source.index : vjp.arity]
+                edges = links[source.place : vjp.arity]
                 result[place] = tuple(map(wrap, value, edges))
             elif source.kind == "operand":
-                result[place] = wrap(value, links[source.index])
+                result[place] = wrap(value, links[source.place])
             elif source.kind == "output":
                 result[place] = wrap(value, node)
             else:

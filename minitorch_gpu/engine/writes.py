@@ -9,6 +9,7 @@ was a later write.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,12 @@ class WriteClock:
         entry = self._log.get(key)
         if entry is None or entry[0]() is not owner:
             # The entry goes when the memory does, so an id is never mistaken for another.
-            alive = weakref.ref(owner, lambda _, key=key: self._log.pop(key, None))
+            alive = weakref.ref(owner, partial(self._forget, key))
             entry = self._log[key] = (alive, {})
         self.latest = entry[1][byte_range(array)] = next_number()
+
+    def _forget(self, key: int, _: Any) -> None:
+        self._log.pop(key, None)
 
     def written_since(self, array: Any, number: int) -> bool:
         """Whether any byte of ``array`` was written after time ``number``."""

@@ -1,7 +1,15 @@
 """The op set. Importing it declares every op and installs Tensor's methods."""
 
-import minitorch_gpu.dispatch  # noqa: F401  (declarations need their dispatcher)
-from minitorch_gpu.ops import arithmetic, creation, indexing, linalg, reduction, selection, shape
+import minitorch_gpu.dispatch
+from minitorch_gpu.ops import (
+    arithmetic,
+    creation,
+    indexing,
+    linalg,
+    reduction,
+    selection,
+    shape,
+)
 from minitorch_gpu.registry.scalar import OPS
 
 __all__ = ["OPS", "arithmetic", "creation", "indexing", "linalg", "reduction", "selection",

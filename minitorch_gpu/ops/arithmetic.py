@@ -15,7 +15,8 @@ def add(a: Scalar, b: Scalar) -> Scalar:
     return a + b
 
 
-@elementwise(vjp=dict(a=lambda g: g, b=lambda g: -g), operator="sub", methods=("sub", "subtract"))
+@elementwise(vjp=dict(a=lambda g: g, b=lambda g: -g), operator="sub",
+             methods=("sub", "subtract"))
 def sub(a: Scalar, b: Scalar) -> Scalar:
     """Difference."""
     return a - b
@@ -62,7 +63,8 @@ def neg(x: Scalar) -> Scalar:
 @elementwise(
     vjp=dict(
         # x ** 0 is constant, also at x = 0 where b * x ** (b - 1) would be 0 * inf.
-        a=lambda g, a, b: g * scalar.where(b == 0, 0.0, b * a ** scalar.where(b == 0, 1.0, b - 1)),
+        a=lambda g, a, b: g * scalar.where(
+            b == 0, 0.0, b * a ** scalar.where(b == 0, 1.0, b - 1)),
         b=lambda g, y, a: g * scalar.where(
             a == 0, 0.0, y * scalar.log(scalar.where(a == 0, 1.0, a))),
     ),

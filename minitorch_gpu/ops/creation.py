@@ -119,7 +119,7 @@ def empty(*shape: Any, dtype: Dtype = DEFAULT, device: Where = "cpu",
     return _finish(xp.empty(_shape(shape), dtype), device, requires_grad)
 
 
-def _like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _like(make: Any) -> Callable[..., Tensor]:
     def like(x: Tensor, *args: Any, dtype: Dtype = None, device: Where | None = None,
              requires_grad: bool = False) -> Tensor:
         where = device_of(x.array) if device is None else device

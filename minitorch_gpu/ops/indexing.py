@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from minitorch_gpu.device import array_module, is_array
+from minitorch_gpu.index import Cut, as_plain
 from minitorch_gpu.ops.dims import along, one_dim
 from minitorch_gpu.registry import Ints, primitive
 from minitorch_gpu.registry.scalar import OPS
@@ -15,29 +16,26 @@ Array = Any
 Params = dict[str, Any]
 
 
-class Cut(NamedTuple):
-    """A slice, hashable: ``x[1:3]`` is ``Cut(1, 3, None)``."""
-
-    start: int | None
-    stop: int | None
-    step: int | None
-
-
 def _basic(index: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(slice(*i) if isinstance(i, Cut) else i for i in index)
+    return tuple(map(as_plain, index))
 
 
 # ---------------------------------------------------------------- basic indexing: views
 @primitive("(...)->(...)",
-           vjp=dict(x=lambda g, x_like, index: OPS["embed_at"](g, shape=x_like.shape, index=index)),
+           vjp=dict(x=lambda g, x_like, index: OPS["embed_at"](
+               g, shape=x_like.shape, index=index)),
            promote=None, view=True, methods=(),
            examples=(dict(x=(3, 4), index=(Cut(1, 3, None), 2)),
                      dict(x=(3, 4), index=(Ellipsis, None, Cut(None, None, 2))),
                      dict(x=(3,), index=(-1,))))
 def getitem(xp: Any, x: Array, index: tuple[Any, ...]) -> Array:
     """``x[index]`` for integers, slices, None and Ellipsis: a view."""
-    y = x[_basic(index)]
-    return y if is_array(y) and (y.ndim or y.base is not None) else x[(*_basic(index), ...)]
+    key = _basic(index)
+    y = x[key]
+    if is_array(y):
+        return y
+    key = (*key, Ellipsis)  # else NumPy makes a lone element a scalar
+    return x[key]
 
 
 @primitive("(...)->(...)", vjp=dict(x=lambda g, index: OPS["getitem"](g, index=index)),
@@ -243,7 +241,7 @@ def _row_ids(params: Params, weight: Any, ids: Any) -> Params:
            examples=(dict(weight=(5, 3), ids=Ints((2, 4), 5)),
                      dict(weight=(5, 3), ids=np.array([[3, 0], [0, 2]]), padding_idx=-1)))
 def embedding_rows(xp: Any, weight: Array, ids: Array, padding_idx: int | None = None) -> Array:
-    """Row ``ids[...]`` of ``weight`` (V, D): shape (..., D). Row padding_idx gets no gradient."""
+    """Row ``ids[...]`` of ``weight`` (V, D): shape (..., D); padding_idx gets no gradient."""
     return weight[ids]
 
 

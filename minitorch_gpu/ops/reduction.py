@@ -13,8 +13,9 @@ from minitorch_gpu.registry.scalar import OPS
 
 Array = Any
 Dims = tuple[int, ...]
-DIMS = (dict(x=(2, 3, 4)), dict(x=(2, 3, 4), dim=-1), dict(x=(2, 3, 4), dim=(0, 2), keepdim=True),
-        dict(x=(3,), dim=0), dict(x=()), dict(x=(2, 1, 3), dim=1, keepdim=True))
+DIMS = (dict(x=(2, 3, 4)), dict(x=(2, 3, 4), dim=-1),
+        dict(x=(2, 3, 4), dim=(0, 2), keepdim=True), dict(x=(3,), dim=0), dict(x=()),
+        dict(x=(2, 1, 3), dim=1, keepdim=True))
 
 
 def _spread(value: Any, like: Any, dim: Dims, keepdim: bool) -> Any:
@@ -28,7 +29,9 @@ def _spread(value: Any, like: Any, dim: Dims, keepdim: bool) -> Any:
         _spread(g, x_like, dim, keepdim), shape=x_like.shape)),
     normalise=reduces, promote=None, examples=DIMS,
 )
-def sum_(xp: Any, x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Array:
+def sum_(
+    xp: Any, x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Array:
     """Sum over ``dim`` (all by default); booleans and integers sum in int64."""
     if dtype is None and not is_floating(x.dtype):
         dtype = np.int64
@@ -159,7 +162,8 @@ def _shifted(rows: Any, step: int) -> Any:
     return OPS["cat"]([ones, part] if step > 0 else [part, ones], dim=-1)
 
 
-@primitive("(...)->(...)", vjp=dict(x=_prod_slope), normalise=reduces, promote=None, examples=DIMS)
+@primitive("(...)->(...)", vjp=dict(x=_prod_slope), normalise=reduces, promote=None,
+           examples=DIMS)
 def prod(xp: Any, x: Array, dim: Any = None, keepdim: bool = False) -> Array:
     """Product over ``dim``; the gradient is right where elements are zero."""
     return x.prod(dim, keepdims=keepdim)

@@ -149,8 +149,9 @@ def relu(x: Scalar) -> Scalar:
     return scalar.maximum(x, 0)
 
 
-@elementwise(vjp=dict(x=lambda g, x, negative_slope: scalar.where(x > 0, g, g * negative_slope)),
-             methods=(), examples=({}, dict(negative_slope=0.2)))
+@elementwise(vjp=dict(x=lambda g, x, negative_slope: scalar.where(
+                 x > 0, g, g * negative_slope)), methods=(),
+             examples=({}, dict(negative_slope=0.2)))
 def leaky_relu(x: Scalar, *, negative_slope: float = 0.01) -> Scalar:
     """x where positive, else ``negative_slope * x``."""
     return scalar.where(x > 0, x, x * negative_slope)
@@ -200,4 +201,5 @@ def silu(x: Scalar) -> Scalar:
 )
 def softplus(x: Scalar, *, beta: float = 1.0) -> Scalar:
     """``log(1 + exp(beta x)) / beta``, never overflowing: the larger part is taken out."""
-    return (scalar.maximum(beta * x, 0.0) + scalar.log1p(scalar.exp(-scalar.abs(beta * x)))) / beta
+    rest = scalar.log1p(scalar.exp(-scalar.abs(beta * x)))
+    return (scalar.maximum(beta * x, 0.0) + rest) / beta

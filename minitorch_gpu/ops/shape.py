@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from minitorch_gpu.device import device, device_of, transfer
-from minitorch_gpu.ops.dims import along, many_dims, one_dim, sizes
+from minitorch_gpu.ops.dims import many_dims, one_dim, sizes
 from minitorch_gpu.registry import primitive
 from minitorch_gpu.registry.scalar import OPS
 
@@ -30,7 +30,7 @@ def alias(xp: Any, x: Array) -> Array:
 def sum_to(xp: Any, x: Array, shape: Shape) -> Array:
     """Sum over the dims that broadcasting ``shape`` to x's would have added or stretched."""
     lead = x.ndim - len(shape)
-    stretched = tuple(i + lead for i, s in enumerate(shape) if s == 1 and x.shape[i + lead] != 1)
+    stretched = tuple(lead + i for i, s in enumerate(shape) if s == 1 != x.shape[lead + i])
     total = x.sum(tuple(range(lead)) + stretched, keepdims=True)
     return total.reshape(shape)
 

@@ -116,12 +116,18 @@ def connect(build: Function) -> None:
     _Dispatcher.build = staticmethod(build)
 
 
+def declaration_of(call: Any) -> Op:
+    """The declaration behind an op's function."""
+    op: Op = call.op
+    return op
+
+
 def _declare(op: Op) -> Function:
     if _Dispatcher.build is None:
-        raise RuntimeError(f"op {op.name} is declared before minitorch_gpu.dispatch was imported")
+        raise RuntimeError(f"op {op.name}: import minitorch_gpu.dispatch before declaring ops")
     if op.name in OPS:
         raise ValueError(f"op {op.name} is declared twice")
-    call = _Dispatcher.build(op)
+    call: Any = _Dispatcher.build(op)
     call.op, call.__name__, call.__qualname__ = op, op.name, op.name
     call.__doc__, call.__module__ = _document(op), op.function.__module__
     call.__signature__ = _user_signature(op)

@@ -1,7 +1,7 @@
 """Gradient rules bound by name: what a rule's parameters say it needs is all a node keeps.
 
 A recorded node holds one flat tuple, ``links``: first an edge per operand, then the values its
-rules may read. A rule ``lambda g, b: g @ b.mT`` becomes a pull ``(g, links, params) -> cotangent``
+rules may read. A rule ``lambda g, b: g * b`` becomes a pull ``(g, links, params) -> cotangent``
 that finds ``b`` at a fixed place in that tuple:
 
     links = (edge of a, edge of b, a or None, b or None)
@@ -26,7 +26,7 @@ class Source(NamedTuple):
     """A value that rules read: ``kind`` is operand, like, output, outputs or residuals."""
 
     kind: str
-    index: int = 0
+    place: int = 0
 
 
 class Like(NamedTuple):
@@ -44,8 +44,8 @@ class Like(NamedTuple):
 class Vjp:
     """The backward side of an op: its pulls, and which sources each mask of edges needs."""
 
-    __slots__ = ("_counts", "_keeps", "_variants", "arity", "definition", "joint", "name", "outputs",
-                 "pulls", "readers", "sources")
+    __slots__ = ("_counts", "_keeps", "_variants", "arity", "definition", "joint", "name",
+                 "outputs", "pulls", "readers", "sources")
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ def _spread(vjp: Vjp, count: int) -> Vjp:
     fixed, total = vjp.arity - 1, vjp.arity - 1 + count
 
     def joint(g: Any, links: tuple[Any, ...], params: dict[str, Any]) -> list[Any]:
-        folded = links[:fixed] + (None,) + links[total:]
+        folded = (*links[:fixed], None, *links[total:])
         results = [
             pull(g, folded, params) if pull and edge is not None else None
             for pull, edge in zip(vjp.pulls[:fixed], links)

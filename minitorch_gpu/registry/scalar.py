@@ -28,6 +28,14 @@ class Expr:
     def __repr__(self) -> str:
         return self.text
 
+    def __neg__(self) -> Expr:
+        return Expr(f"(-{self.text})")
+
+    def __invert__(self) -> Expr:
+        return Expr(f"(~{self.text})")
+
+    __hash__ = object.__hash__
+
 
 def text_of(value: object) -> str:
     """The formula of an Expr, or a constant as source text."""
@@ -53,9 +61,6 @@ for _name, _symbol in _OPERATORS.items():
     setattr(Expr, f"__{_name}__", _infix(_symbol, False))
     if _symbol not in ("<", "<=", ">", ">=", "==", "!="):
         setattr(Expr, f"__r{_name}__", _infix(_symbol, True))
-Expr.__neg__ = lambda self: Expr(f"(-{self.text})")  # type: ignore[attr-defined]
-Expr.__invert__ = lambda self: Expr(f"(~{self.text})")  # type: ignore[attr-defined]
-Expr.__hash__ = object.__hash__  # type: ignore[method-assign, assignment]
 
 
 class Intrinsic:
@@ -90,7 +95,7 @@ INTRINSICS = {
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan",
         "asin:arcsin", "acos:arccos", "atan:arctan", "atan2:arctan2", "sinh", "cosh", "tanh",
         "asinh:arcsinh", "acosh:arccosh", "atanh:arctanh", "floor", "ceil", "trunc",
-        "round:rint", "abs", "sign", "sgn:sign", "maximum", "minimum", "where", "isnan", "isinf",
+        "round:rint", "abs", "sign", "maximum", "minimum", "where", "isnan", "isinf",
         "isfinite", "fmod", "copysign", "hypot", "square", "conj:conjugate",
         "floor_divide", "remainder",
         "logical_and", "logical_or", "logical_xor", "logical_not",
