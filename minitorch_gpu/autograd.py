@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from minitorch_gpu.backward import run_walk, seed_cotangent
 from minitorch_gpu.device import array_module
-from minitorch_gpu.tensor import Tensor, run_walk, seed_cotangent
+from minitorch_gpu.tensor import Tensor
 
 Tensors = Tensor | Sequence[Tensor]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from minitorch_gpu.backward import backward
 from minitorch_gpu.inplace import get_item, in_place, set_item
 from minitorch_gpu.ops import creation, indexing, linalg, shape
 from minitorch_gpu.registry.declare import declaration_of
@@ -156,6 +157,7 @@ def _norm(self: Tensor, p: Any = 2.0, dim: Any = None, keepdim: bool = False) ->
 
 
 _METHODS: dict[str, Any] = {
+    "backward": backward,
     "__getitem__": get_item, "__setitem__": set_item,
     "__matmul__": linalg.matmul, "__rmatmul__": lambda self, other: linalg.matmul(other, self),
     "mT": property(_swapped), "T": property(_reversed), "bfloat16": _bfloat16,

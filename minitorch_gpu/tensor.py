@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from minitorch_gpu.device import Device, array_module, device, device_of, to_numpy, transfer
-from minitorch_gpu.engine import Helpers, Leaf, walk
-from minitorch_gpu.engine.writes import clock, owner_of
-from minitorch_gpu.modes import RECORDING
+from minitorch_gpu.engine import Leaf, RemovableHandle
+from minitorch_gpu.engine.writes import clock
 from minitorch_gpu.registry.promotion import DEFAULT, is_bfloat16, is_floating
 from minitorch_gpu.registry.scalar import OPS
 
@@ -145,30 +144,6 @@ class Tensor:
                 raise ValueError(f"grad of shape {value.shape} {value.dtype} assigned to a "
                                  f"tensor of shape {self.shape} {self.dtype}")
         self._grad = value
-
-    def backward(
-        self,
-        gradient: Tensor | None = None,
-        retain_graph: bool | None = None,
-        create_graph: bool = False,
-    ) -> None:
-        """Add d(self)/d(leaf) to the ``grad`` of every leaf under this Tensor.
-
-        Args:
-            gradient: the cotangent, of this Tensor's shape; not needed for one element.
-            retain_graph: keep what the graph saved, for another call.
-            create_graph: record the backward pass too, for higher orders.
-
-        Raises:
-            RuntimeError: nothing requires a gradient, the graph was freed by an earlier
-                call, or a saved array was changed in place.
-        """
-        if self.edge is None:
-            raise RuntimeError("backward on a tensor that does not require gradients: nothing "
-                               "under it has requires_grad=True, or it was made in no_grad()")
-        seed = seed_cotangent(self, gradient, create_graph)
-        retain = create_graph if retain_graph is None else retain_graph
-        run_walk([(self.edge, seed)], create_graph, retain, None)
 
     def _receive(self, g: Any, owned: bool) -> None:
         """Take a complete gradient of one walk; copied unless the array is ours alone."""
@@ -408,133 +383,3 @@ def _is_device_name(value: Any) -> bool:
 
 def _device(value: Any) -> Device:
     return device(value)
-
-
-class RemovableHandle:
-    """Removes a hook again: ``handle.remove()``, or as a context manager."""
-
-    def __init__(self, hooks: list[Any], hook: Any) -> None:
-        self._hooks, self._hook = hooks, hook
-        hooks.append(hook)
-
-    def remove(self) -> None:
-        """Take the hook off; a second call does nothing."""
-        if self._hook in self._hooks:
-            self._hooks.remove(self._hook)
-
-    def __enter__(self) -> RemovableHandle:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.remove()
-
-
-# ---------------------------------------------------------------- what the engine is given
-def _sum_to(g: Any, shape: tuple[int, ...]) -> Any:
-    return OPS["sum_to"](g, shape=shape)
-
-
-def _raw_cast(g: Any, dtype: Any) -> Any:
-    if g.dtype == dtype:
-        return g
-    if g.dtype.kind == "c" and dtype.kind != "c":
-        g = g.real
-    return g.astype(dtype)
-
-
-def _raw_zeros(shape: tuple[int, ...], dtype: Any, like: Any) -> Any:
-    return array_module(like).zeros(shape, dtype)
-
-
-def _raw_hook(hook: Any, g: Any) -> Any:
-    token = RECORDING.set(False)
-    try:
-        answer = hook(Tensor(array_module(g).asarray(g)))
-    finally:
-        RECORDING.reset(token)
-    return g if answer is None else answer.array
-
-
-def _recorded_cast(g: Tensor, dtype: Any) -> Tensor:
-    if g.dtype.kind == "c" and dtype.kind != "c":
-        g = OPS["real"](g)
-    return g.to(dtype=dtype)
-
-
-def _recorded_zeros(shape: tuple[int, ...], dtype: Any, like: Tensor) -> Tensor:
-    return Tensor(_raw_zeros(shape, dtype, like.array))
-
-
-def _recorded_hook(hook: Any, g: Tensor) -> Tensor:
-    answer = hook(g)
-    return g if answer is None else answer
-
-
-def view_as_tensor(array: Any, edge: Any) -> Any:
-    """A saved array as a Tensor that carries its edge; Python numbers stay numbers."""
-    if not hasattr(array, "dtype"):
-        return array
-    result = Tensor(array)
-    result.edge = edge
-    return result
-
-
-RAW = Helpers(_sum_to, _raw_cast, _raw_zeros, view_as_tensor, _raw_hook, recorded=False)
-RECORDED = Helpers(_sum_to, _recorded_cast, _recorded_zeros, view_as_tensor, _recorded_hook,
-                   recorded=True)
-
-
-def seed_cotangent(output: Tensor, gradient: Any, create_graph: bool) -> Any:
-    """The cotangent a walk starts with: the one given, or 1 for a single element.
-
-    Raises:
-        RuntimeError: the output has several elements and no gradient was given.
-        ValueError: the gradient has another shape.
-    """
-    if gradient is None:
-        if output.array.size != 1:
-            raise RuntimeError(f"backward from an output of shape {output.shape} needs its "
-                               "gradient: reduce it to one element, e.g. with .sum()")
-        seed = array_module(output.array).ones_like(output.array)
-        return Tensor(seed) if create_graph else seed
-    if not isinstance(gradient, Tensor):
-        raise TypeError(f"gradient must be a Tensor, not {type(gradient).__name__}")
-    if gradient.shape != output.shape:
-        raise ValueError(f"gradient of shape {gradient.shape} for an output of {output.shape}")
-    return gradient if create_graph else gradient.array
-
-
-def run_walk(
-    roots: Sequence[tuple[Any, Any]], create_graph: bool, retain: bool, targets: Any
-) -> dict[Any, Any]:
-    """One walk, recorded or raw."""
-    if not create_graph:
-        return walk(roots, RAW, retain=retain, targets=targets)
-    token = RECORDING.set(True)
-    try:
-        return walk(roots, RECORDED, retain=retain, targets=targets)
-    finally:
-        RECORDING.reset(token)
-
-
-# ---------------------------------------------------------------- views
-def track_view(
-    result: Tensor, base: Tensor, op: Any, params: dict[str, Any], place: Any
-) -> None:
-    """Remember that ``result`` shows a part of ``base``, and how it was taken.
-
-    An in-place write on one of them that has to be recorded rebinds both through this path.
-    """
-    memory, array = result.array.base, base.array
-    if memory is not array and (memory is None or memory is not array.base) and (
-        owner_of(result.array) is not owner_of(array)
-    ):
-        return  # a reshape that had to copy
-    root, path = getattr(base, "_view", None) or (base, ())
-    result._view = (root, (*path, (op.name, params, place)))
-    views = getattr(root, "_views", None)
-    if views is None:
-        views = root._views = []
-    elif len(views) > 16:
-        views[:] = [ref for ref in views if ref() is not None]
-    views.append(weakref.ref(result))

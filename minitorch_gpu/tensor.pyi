@@ -1,25 +1,14 @@
 """Generated from the ops' declarations by ``python -m minitorch_gpu.stubs``: do not edit."""
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from minitorch_gpu.device import Device
-from minitorch_gpu.engine import Helpers
+from minitorch_gpu.engine import RemovableHandle
 
-RAW: Helpers
-RECORDED: Helpers
-
-
-def seed_cotangent(output: Tensor, gradient: Any, create_graph: builtins.bool) -> Any: ...
-
-def run_walk(roots: Sequence[tuple[Any, Any]], create_graph: builtins.bool, retain: builtins.bool, targets: Any) -> dict[Any, Any]: ...
-
-def track_view(result: Tensor, base: Tensor, op: Any, params: dict[str, Any], place: Any) -> None: ...
-
-def view_as_tensor(array: Any, edge: Any) -> Any: ...
 
 class Tensor:
     array: Any
@@ -310,9 +299,3 @@ class Parameter(Tensor):
     name: str | None
     def __init__(self, data: Any, requires_grad: builtins.bool = ...) -> None: ...
     def __repr__(self) -> str: ...
-
-class RemovableHandle:
-    def __enter__(self) -> RemovableHandle: ...
-    def __exit__(self, *exc: object) -> None: ...
-    def __init__(self, hooks: list[Any], hook: Any) -> None: ...
-    def remove(self) -> None: ...

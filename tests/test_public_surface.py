@@ -60,10 +60,10 @@ def test_every_function_is_fully_typed(path):
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_functions_and_files_stay_short(path):
     text = path.read_text()
-    assert text.count("\n") <= 500, f"{path} has {text.count(chr(10))} lines"
+    assert text.count("\n") <= 400, f"{path} has {text.count(chr(10))} lines"
     long = [f"{n.name}: {n.end_lineno - n.lineno + 1}" for n in ast.walk(ast.parse(text))
-            if isinstance(n, ast.FunctionDef) and n.end_lineno - n.lineno + 1 > 60]
-    assert not long, f"{path}: functions over 60 lines: {long}"
+            if isinstance(n, ast.FunctionDef) and n.end_lineno - n.lineno + 1 > 50]
+    assert not long, f"{path}: functions over 50 lines: {long}"
 
 
 def test_the_stub_of_tensor_is_what_the_declarations_say():

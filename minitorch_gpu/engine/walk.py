@@ -57,7 +57,9 @@ def walk(
         FreedGraphError: the graph was walked before without ``retain``.
         RuntimeError: a saved array was changed in place since.
     """
-    order, waiting = _reach([edge for edge, _ in roots])
+    # Edges lead to smaller numbers: what is older than every target leads to none of them.
+    oldest = min((edge.number for edge in targets), default=0) if targets is not None else 0
+    order, waiting = _reach([edge for edge, _ in roots], oldest)
     if targets is not None:
         order = _leading_to(order, targets)
     run = _Walk(helpers, retain, waiting, targets)
@@ -76,8 +78,11 @@ def walk(
     return run.found
 
 
-def _reach(roots: list[Any]) -> tuple[list[Any], dict[Leaf, int]]:
-    """Every node under the roots, oldest first, and the edges that point to each leaf."""
+def _reach(roots: list[Any], oldest: int) -> tuple[list[Any], dict[Leaf, int]]:
+    """Every node under the roots, oldest first, and the edges that point to each leaf.
+
+    Nodes with a number below ``oldest`` are left out.
+    """
     waiting: dict[Leaf, int] = {}
     seen = set()
     stack = []
@@ -99,7 +104,7 @@ def _reach(roots: list[Any]) -> tuple[list[Any], dict[Leaf, int]]:
         else:
             edges = node.links[: node.vjp.arity]
         for edge in edges:
-            if edge is None:
+            if edge is None or edge.number < oldest:
                 continue
             if edge.__class__ is Leaf:
                 waiting[edge] = waiting.get(edge, 0) + 1
@@ -139,7 +144,7 @@ class _Walk:
     def start(self, roots: Sequence[tuple[Any, Any]]) -> None:
         for edge, cotangent in roots:
             self.add(edge, cotangent)
-            if edge.__class__ is Leaf:
+            if edge.__class__ is Leaf and edge in self.waiting:
                 self.arrived(edge)
 
     def drain(self, order: list[Any]) -> None:
@@ -197,7 +202,7 @@ class _Walk:
                         c = self.helpers.cast(c, edge.dtype)
                     self.add(edge, c)
                 c = None  # the sum must be the only holder of its array
-            if edge.__class__ is Leaf:
+            if edge.__class__ is Leaf and (targets is None or edge in targets):
                 self.arrived(edge)
 
     def leads(self, edge: Any) -> bool:
