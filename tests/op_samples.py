@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import minitorch_gpu as mt
+import minitorch_gpu.optim  # declares the update ops
 from minitorch_gpu.registry import OPS, Ints, Op
 
 
