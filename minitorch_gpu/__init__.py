@@ -38,6 +38,7 @@ from minitorch_gpu.ops.creation import (
     full,
     full_like,
     linspace,
+    multinomial,
     ones,
     ones_like,
     rand,
@@ -62,13 +63,17 @@ from minitorch_gpu.ops.shape import (
     unsqueeze,
 )
 from minitorch_gpu.random import Generator, manual_seed
+from minitorch_gpu.registry.declare import declaration_of as _declaration_of
 from minitorch_gpu.tensor import Parameter, Tensor
 
 __version__ = "0.1.0"
 
 methods.install()
+# Ops that are methods are functions of the package too, and a few that have no self.
 globals().update({
-    name: call for name, call in _OPS.items() if name not in globals() and name != "getitem"
+    name: call for name, call in _OPS.items()
+    if (_declaration_of(call).methods or name in ("cat", "where", "real", "imag"))
+    and name not in globals()
 })
 
 float16, float32, float64 = map(_np.dtype, ("float16", "float32", "float64"))

@@ -150,6 +150,9 @@ class Tensor:
         known = self.grad
         if isinstance(g, Tensor):
             self._grad = OPS["clone"](g) if known is None else known + g
+        elif known is None and self.edge.slot is not None:
+            self.edge.slot[...] = g
+            self._grad = Tensor(self.edge.slot)
         elif known is None:
             flags = getattr(g, "flags", None)
             sole = owned and flags is not None and flags.owndata and flags.c_contiguous

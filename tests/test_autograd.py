@@ -114,7 +114,7 @@ def test_relu_passes_nan_and_stops_at_zero():
 
 
 def test_softplus_and_logsumexp_do_not_overflow():
-    assert mt.softplus(mt.tensor([-1000.0, 1000.0])).tolist() == [0.0, 1000.0]
+    assert OPS["softplus"](mt.tensor([-1000.0, 1000.0])).tolist() == [0.0, 1000.0]
     value = mt.tensor([1000.0, 1000.0], dtype=mt.float64).logsumexp(0)
     assert value.item() == pytest.approx(1000 + np.log(2), rel=1e-15)
     x = mt.tensor([-float("inf"), -float("inf")])

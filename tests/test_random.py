@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minitorch_gpu import device, random
+from minitorch_gpu import random
+from minitorch_gpu.device import cuda_available, device, to_numpy
 from tests.random_support import DRAWS, each_draw, fresh, same, words
 
 # ---------------------------------------------------------------- Philox
@@ -275,13 +276,13 @@ def test_another_generator_draws_outside_the_frame():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not device.cuda_available(), reason="needs a CUDA device and CuPy")
+@pytest.mark.skipif(not cuda_available(), reason="needs a CUDA device and CuPy")
 @pytest.mark.parametrize("shape", [(7,), (33, 70), (5, 3, 20_001)])
 def test_a_gpu_draws_the_same_bits(shape):
-    cuda = device.device("cuda")
+    cuda = device("cuda")
     for draw in (random.bernoulli, random.uniform, DRAWS["uniform64"], DRAWS["integers"]):
         there = draw(shape, where=cuda, generator=random.Generator(9))
-        assert same(device.to_numpy(there), draw(shape, generator=random.Generator(9)))
-    there = device.to_numpy(random.normal(shape, where=cuda, generator=random.Generator(9)))
+        assert same(to_numpy(there), draw(shape, generator=random.Generator(9)))
+    there = to_numpy(random.normal(shape, where=cuda, generator=random.Generator(9)))
     here = random.normal(shape, generator=random.Generator(9))
     assert np.abs(there - here).max() < 1e-6

@@ -29,6 +29,7 @@ Call = Callable[..., Any]
 
 
 def unary(op: Op, general: Call) -> Call:
+    """An elementwise op of one Tensor."""
     body, vjp = op.function, op.vjp
     make = links_maker(vjp, ["x"], 1) if vjp else None
 
@@ -58,36 +59,30 @@ def unary(op: Op, general: Call) -> Call:
 
 
 def binary(op: Op, general: Call) -> Call:
+    """An elementwise op of two operands: two Tensors, or a Tensor and a Python number."""
     body, vjp = op.function, op.vjp
     makers = [links_maker(vjp, ["a", "b"], mask) for mask in range(4)] if vjp else None
 
     def call(a: Any, b: Any) -> Any:
+        x, z, ea, eb = a, b, None, None
         kind = a.__class__
         if kind is Tensor or kind is Parameter:
             x, ea = a.array, a.edge
-            dtype = x.dtype
-            if x.__class__ is not ndarray:
+        elif kind is not float and kind is not int:
+            return general(a, b)
+        kind = b.__class__
+        if kind is Tensor or kind is Parameter:
+            z, eb = b.array, b.edge
+            if z.__class__ is not ndarray or (x is not a and z.dtype is not x.dtype):
                 return general(a, b)
-            kind = b.__class__
-            if kind is Tensor or kind is Parameter:
-                z, eb = b.array, b.edge
-                if z.dtype is not dtype or z.__class__ is not ndarray:
-                    return general(a, b)
-            elif kind is float or kind is int:
-                z, eb = b, None
-            else:
-                return general(a, b)
-        elif kind is float or kind is int:
-            kind = b.__class__
-            if kind is not Tensor and kind is not Parameter:
-                return general(a, b)
-            x, ea, z, eb = a, None, b.array, b.edge
             dtype = z.dtype
-            if z.__class__ is not ndarray:
-                return general(a, b)
+        elif x is not a and (kind is float or kind is int):
+            dtype = x.dtype
         else:
             return general(a, b)
-        if dtype is not float32 and dtype is not float64:
+        if (dtype is not float32 and dtype is not float64) or (
+            x is not a and x.__class__ is not ndarray
+        ):
             return general(a, b)
         try:
             y = body(x, z)
