@@ -72,6 +72,9 @@ class Communicator(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rank={self.rank}, size={self.size}, name={self.name!r})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Communicator:
+        return self  # a copied layer talks to the same ranks
+
     # ---- collectives
 
     def all_reduce(

@@ -79,9 +79,11 @@ class Leaf:
     """The end of the graph: a weak reference to the Tensor that gets the gradient.
 
     ``listener``, when set, is told when the gradient is complete and when the walk ends.
+    ``slot``, when set, is the memory (of a bucket) that a first gradient is written to.
     """
 
-    __slots__ = ("__weakref__", "dtype", "hooks", "listener", "number", "owner", "shape")
+    __slots__ = ("__weakref__", "dtype", "hooks", "listener", "number", "owner", "shape",
+                 "slot")
 
     edges: tuple[Any, ...] = ()
 
@@ -91,6 +93,7 @@ class Leaf:
         self.number = next_number()
         self.hooks: list[Hook] | None = None
         self.listener: Any = None
+        self.slot: Any = None
 
     def __repr__(self) -> str:
         return f"<leaf {self.shape}>"

@@ -3,14 +3,25 @@
 import minitorch_gpu.dispatch
 from minitorch_gpu.ops import (
     arithmetic,
+    attention,
+    batch_norm,
+    convolution,
     creation,
+    cross_entropy,
+    dropout,
     indexing,
     linalg,
+    loss,
+    normalisation,
+    pooling,
+    recurrent,
     reduction,
     selection,
     shape,
+    softmax,
 )
 from minitorch_gpu.registry.scalar import OPS
 
-__all__ = ["OPS", "arithmetic", "creation", "indexing", "linalg", "reduction", "selection",
-           "shape"]
+__all__ = ["OPS", "arithmetic", "attention", "batch_norm", "convolution", "creation",
+           "cross_entropy", "dropout", "indexing", "linalg", "loss", "normalisation", "pooling",
+           "recurrent", "reduction", "selection", "shape", "softmax"]

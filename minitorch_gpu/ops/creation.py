@@ -193,4 +193,31 @@ def bernoulli(p: Tensor, *, generator: Any = None) -> Tensor:
     return Tensor((draw < p.array).astype(p.dtype))
 
 
+def multinomial(
+    p: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
+) -> Tensor:
+    """Indices drawn with probabilities proportional to ``p`` (..., n): int64 (..., num_samples).
+
+    By Gumbel's trick: the largest of ``log p + G`` is a draw, the k largest are k draws without
+    replacement (Kool et al. 2019, section 2.2).
+
+    Raises:
+        ValueError: a negative or infinite weight, or fewer positive ones than samples.
+    """
+    weights = p.array.astype(np.float64) if p.device.type == "cpu" else p.array
+    if not bool(((weights >= 0) & (weights < np.inf)).all()):
+        raise ValueError("multinomial: weights must be non-negative and finite")
+    positive = int((weights > 0).sum(-1).min())
+    if positive < (1 if replacement else num_samples):
+        raise ValueError(f"multinomial: {num_samples} samples from {positive} positive weights")
+    shape = (*p.shape[:-1], num_samples, p.shape[-1]) if replacement else p.shape
+    uniform = random.uniform(shape, dtype=np.float64, where=p.device, generator=generator)
+    xp = module_of(p.device)
+    gumbel = -xp.log(-xp.log(xp.maximum(uniform, np.finfo(np.float64).tiny)))
+    if replacement:
+        return Tensor((xp.log(weights)[..., None, :] + gumbel).argmax(-1))
+    keys = xp.log(weights) + gumbel
+    return Tensor(xp.argsort(-keys, -1)[..., :num_samples].copy())
+
+
 rand_like, randn_like = _like(rand), _like(randn)

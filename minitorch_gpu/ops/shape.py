@@ -293,3 +293,12 @@ def imag(xp: Any, x: Array) -> Array:
     if x.dtype.kind != "c":
         raise TypeError(f"imag: needs a complex dtype, x is {x.dtype}")
     return x.imag.copy()
+
+
+@primitive("(...)*->(...)*", vjp=dict(xs=lambda g, on_backward: on_backward(g)), promote=None,
+           methods=(), view=True, examples=(dict(xs=[(2, 3), (1,)]),))
+def boundary(
+    xp: Any, xs: list[Array], on_backward: Any = lambda g: g
+) -> tuple[Array, ...]:
+    """The tensors themselves; their cotangents pass through ``on_backward`` on the way back."""
+    return tuple(x.view() for x in xs)

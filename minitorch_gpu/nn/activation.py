@@ -1,0 +1,108 @@
+"""Activations and dropout as layers, from a table of functions and their options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from minitorch_gpu.nn import functional as F
+from minitorch_gpu.nn.module import Module
+from minitorch_gpu.tensor import Tensor
+
+
+class _Activation(Module):
+    """A function of one tensor with options fixed at construction."""
+
+    function: Callable[..., Tensor]
+    options: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
+        values = {**self.options, **dict(zip(self.options, args)), **kwargs}
+        unknown = set(values) - set(self.options)
+        if unknown or len(args) > len(self.options):
+            raise TypeError(f"{type(self).__name__} takes {list(self.options) or 'nothing'}, "
+                            f"got {sorted(unknown) or args}")
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Elementwise, or along ``dim``."""
+        return type(self).function(input, **{name: getattr(self, name) for name in self.options})
+
+    def extra_repr(self) -> str:
+        """The options that differ from their defaults."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name, default in
+                         self.options.items() if getattr(self, name) != default)
+
+
+class ReLU(_Activation):
+    """``max(x, 0)``."""
+
+    function, options = staticmethod(F.relu), {}
+
+
+class LeakyReLU(_Activation):
+    """x where positive, else ``negative_slope * x``."""
+
+    function, options = staticmethod(F.leaky_relu), {"negative_slope": 0.01}
+
+
+class GELU(_Activation):
+    """``x * P(Z <= x)`` for a standard normal Z; ``approximate="tanh"`` is the tanh form."""
+
+    function, options = staticmethod(F.gelu), {"approximate": "none"}
+
+
+class SiLU(_Activation):
+    """``x * sigmoid(x)``."""
+
+    function, options = staticmethod(F.silu), {}
+
+
+class Softplus(_Activation):
+    """``log(1 + exp(beta x)) / beta``."""
+
+    function, options = staticmethod(F.softplus), {"beta": 1.0}
+
+
+class Tanh(_Activation):
+    """Hyperbolic tangent."""
+
+    function, options = staticmethod(F.tanh), {}
+
+
+class Sigmoid(_Activation):
+    """``1 / (1 + exp(-x))``."""
+
+    function, options = staticmethod(F.sigmoid), {}
+
+
+class Softmax(_Activation):
+    """``exp(x)`` normalised to sum 1 along ``dim``."""
+
+    function, options = staticmethod(F.softmax), {"dim": None}
+
+
+class LogSoftmax(_Activation):
+    """The logarithm of softmax along ``dim``."""
+
+    function, options = staticmethod(F.log_softmax), {"dim": None}
+
+
+class Dropout(Module):
+    """In training, zeros with probability p and the rest divided by 1 - p (Hinton et al. 2012)."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        if not 0.0 <= p <= 1.0:
+            raise ValueError(f"dropout probability is {p}; it must lie in [0, 1]")
+        self.p = p
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The same shape; in evaluation mode the input itself."""
+        return F.dropout(input, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        """The probability."""
+        return f"p={self.p}"
