@@ -31,10 +31,31 @@ def test_a_file_says_what_it_is_for(path):
     assert ast.get_docstring(ast.parse(path.read_text())), f"{path} has no module docstring"
 
 
+def classes():
+    """Class name -> its definition, over the whole package."""
+    return {node.name: node for path in FILES for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ClassDef)}
+
+
+def inherits_its_text(name, known):
+    """Whether a method overrides one that a base class documents."""
+    kind, _, method = name.rpartition(".")
+    for base in known[kind].bases if kind in known else ():
+        above = known.get(ast.unparse(base).rpartition(".")[2])
+        if above is not None and any(
+            isinstance(node, ast.FunctionDef) and node.name == method and ast.get_docstring(node)
+            for node in above.body
+        ):
+            return True
+    return False
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_public_names_are_documented(path):
+    known = classes()
     missing = [name for name, node in public(ast.parse(path.read_text()))
-               if not ast.get_docstring(node) and not _overload_or_setter(node)]
+               if not ast.get_docstring(node) and not _overload_or_setter(node)
+               and not inherits_its_text(name, known)]
     assert not missing, f"{path}: no docstring on {missing}"
 
 

@@ -27,6 +27,6 @@ def test_links_and_named_files_exist(page):
     text = (ROOT / page).read_text()
     links = re.findall(r"\]\(([^)#]+)\)", text)
     paths = re.findall(r"`((?:[a-z_]+/)+[a-z_0-9]+\.(?:py|md))`", text)
-    for name in {*links, *paths}:
+    for name in {*links, *paths} - {"..."}:
         places = (ROOT / name, (ROOT / page).parent / name, ROOT / "minitorch_gpu" / name)
         assert any(p.exists() for p in places), f"{page} names {name}"

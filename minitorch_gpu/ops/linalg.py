@@ -46,6 +46,14 @@ def matmul(a: Any, b: Any) -> Any:
     return OPS["reshape"](y, y.shape[:-1]) if b.ndim == 1 else y
 
 
+def _matrix_and_vector(params: dict[str, Any], x: Any, weight: Any, bias: Any) -> Any:
+    """A weight of exactly 2 dims and a bias of 1: leading dims are the input's alone."""
+    if weight.ndim != 2 or (bias is not None and bias.ndim != 1) or not x.ndim:
+        shapes = ", ".join(str(v.shape) for v in (x, weight, bias) if v is not None)
+        raise ValueError(f"linear: expects (..., n), (m, n) and (m), got {shapes}")
+    return _same_dtype(params, x, weight, bias)
+
+
 def _weight_slope(g: Any, x: Any) -> Any:
     """One product over all leading dims: (N, m).T @ (N, n)."""
     rows = OPS["reshape"](g, shape=(-1, g.shape[-1])) if g.ndim != 2 else g
@@ -56,7 +64,7 @@ def _weight_slope(g: Any, x: Any) -> Any:
 @primitive(
     "(n),(m,n),(m)?->(m)",
     vjp=dict(x=lambda g, weight: g @ weight, weight=_weight_slope, bias=lambda g: g),
-    normalise=_same_dtype, methods=(),
+    normalise=_matrix_and_vector, methods=(),
     examples=(dict(x=(2, 3), weight=(4, 3), bias=(4,)), dict(x=(2, 5, 3), weight=(1, 3)),
               dict(x=(3,), weight=(2, 3), bias=(2,))),
 )
