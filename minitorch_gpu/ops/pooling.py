@@ -15,7 +15,7 @@ from minitorch_gpu.device import array_module
 from minitorch_gpu.ops.linalg import matmul
 from minitorch_gpu.ops.windows import Sizes, Window, covered, output_sizes, per_dim, taps
 from minitorch_gpu.registry import Ints, primitive
-from minitorch_gpu.registry.scalar import OPS
+from minitorch_gpu.registry.scalar import OPS, keep
 
 Array = Any
 _ALL = (slice(None), slice(None))
@@ -72,10 +72,8 @@ def _first_taps(xp: Any, window: Window, out: Sizes) -> Array:
 
 
 def _where(xp: Any, mask: Array, values: Array) -> Array:
-    """``values`` where ``mask`` holds, else 0, by bits: no branches, and inf leaves no NaN."""
-    bits = np.dtype(f"i{values.dtype.itemsize}")
-    chosen = values.view(bits) & -mask.view(np.int8)
-    return chosen.view(values.dtype)
+    """``values`` where ``mask`` holds, else 0."""
+    return keep(mask, values) if xp is np else xp.where(mask, values, 0)
 
 
 @primitive(

@@ -163,9 +163,10 @@ _HALF_ROOT, _DENSITY = 0.7071067811865476, 0.3989422804014327  # sqrt(1/2), 1 / 
 
 def _gelu_slope(g: Scalar, x: Scalar, approximate: str) -> Scalar:
     if approximate == "tanh":
-        t = scalar.tanh(_GELU * (x + _CUBE * x * x * x))
-        inner = _GELU * (1.0 + 3.0 * _CUBE * x * x)
-        return g * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+        square = x * x
+        t = scalar.tanh(x * (_GELU + _GELU * _CUBE * square))
+        inner = _GELU + 3.0 * _GELU * _CUBE * square
+        return g * ((0.5 + 0.5 * t) * (1.0 + x * (1.0 - t) * inner))
     density = _DENSITY * scalar.exp(-0.5 * x * x)
     return g * (0.5 * (1.0 + scalar.erf(x * _HALF_ROOT)) + x * density)
 
@@ -178,7 +179,7 @@ def gelu(x: Scalar, *, approximate: str = "none") -> Scalar:
     ``approximate="tanh"`` is the paper's tanh form, its second equation.
     """
     if approximate == "tanh":
-        return 0.5 * x * (1.0 + scalar.tanh(_GELU * (x + _CUBE * x * x * x)))
+        return 0.5 * x * (1.0 + scalar.tanh(x * (_GELU + _GELU * _CUBE * (x * x))))
     if approximate != "none":
         raise ValueError(f'gelu: approximate is {approximate!r}; use "none" or "tanh"')
     return 0.5 * x * (1.0 + scalar.erf(x * _HALF_ROOT))
