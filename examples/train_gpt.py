@@ -102,7 +102,7 @@ def parse_arguments() -> argparse.Namespace:
         ("steps", int, 1500, "optimizer steps"), ("global-batch", int, 16, "over all ranks"),
         ("layers", int, 4, ""), ("width", int, 128, ""), ("heads", int, 4, ""),
         ("context", int, 64, "characters the model sees"), ("dropout", float, 0.0, ""),
-        ("lr", float, 4e-3, "the highest, after a warm-up of a twentieth of the steps"),
+        ("lr", float, 4e-3, "the highest, after a warm-up of 100 steps"),
         ("seed", int, 0, ""), ("log-every", int, 0, "default: about 100 lines"),
         ("text", str, None, "a text file instead of the built-in corpus"),
         ("checkpoint", str, None, "folder to save to"), ("checkpoint-every", int, 25, "steps"),
@@ -128,9 +128,8 @@ def main() -> None:
     gpt = GPT(len(train.vocabulary), args)
     model = parallel.DistributedDataParallel(gpt, world)
     optimizer = optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
-    warm_up = max(args.steps // 20, 1)
     schedule = optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(
-        (step + 1) / warm_up, 0.05 + 0.95 * (1 + math.cos(math.pi * step / args.steps)) / 2))
+        (step + 1) / 100, 0.05 + 0.95 * (1 + math.cos(math.pi * step / args.steps)) / 2))
     state = dict(model=model, optimizer=optimizer, scheduler=schedule, sampler=loader,
                  generator=mt.random.default_generator(), comm=world)
     step = 0

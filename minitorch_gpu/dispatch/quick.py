@@ -111,7 +111,7 @@ def general(op: Op) -> Call:
     if op.kind == "composite" and op.forward is None:
         return _defined(op, bind)
     count, defaults, normalise, view = len(op.operands), op.params, op.normalise, op.view
-    compute, record, mixed = _computer(op), recorder(op), op.promote is None
+    compute, record, free = _computer(op), recorder(op), _unpromoted(op)
     complete = inspect.Parameter.empty not in defaults.values()
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -121,7 +121,7 @@ def general(op: Op) -> Call:
             operands, params = bind(args, kwargs)
         raw: list[Any] = []
         dtype = None
-        for operand in operands:
+        for place, operand in enumerate(operands):
             kind = operand.__class__
             if kind is Tensor or kind is Parameter:
                 array = operand.array
@@ -129,7 +129,7 @@ def general(op: Op) -> Call:
                     dtype = array.dtype
                     if dtype is not float32 and dtype is not float64:
                         return slowly(op, operands, params)
-                elif array.dtype is not dtype and not mixed:
+                elif array.dtype is not dtype and not (free[place] and array.dtype.kind in "iub"):
                     return slowly(op, operands, params)
                 if array.__class__ is not ndarray:
                     return slowly(op, operands, params)
@@ -154,6 +154,14 @@ def general(op: Op) -> Call:
         return out
 
     return call
+
+
+def _unpromoted(op: Op) -> list[bool]:
+    """Per operand, whether promotion leaves it alone: indices and masks."""
+    if op.promote is None or isinstance(op.promote, tuple):
+        named = op.promote or op.operands[:1]
+        return [name not in named for name in op.operands]
+    return [False] * len(op.operands)
 
 
 def _defined(op: Op, bind: Call) -> Call:
