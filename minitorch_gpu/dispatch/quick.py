@@ -129,7 +129,9 @@ def general(op: Op) -> Call:
                     dtype = array.dtype
                     if dtype is not float32 and dtype is not float64:
                         return slowly(op, operands, params)
-                elif array.dtype is not dtype and not (free[place] and array.dtype.kind in "iub"):
+                elif array.dtype is not dtype and not (
+                    free[place] and array.dtype.kind in "iub"
+                ):
                     return slowly(op, operands, params)
                 if array.__class__ is not ndarray:
                     return slowly(op, operands, params)

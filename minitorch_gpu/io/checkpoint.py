@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from minitorch_gpu.device import CPU
 from minitorch_gpu.io.files import remove_temporaries
 from minitorch_gpu.io.header import MalformedFileError
-from minitorch_gpu.io.tensors import AnyPath, read_metadata, read_tree, write_tree
+from minitorch_gpu.io.tensors import AnyPath, read_metadata, read_tree, share, write_tree
 from minitorch_gpu.random import default_generator
+from minitorch_gpu.tensor import Tensor
 
 SUFFIX = ".safetensors"
 KIND = {"kind": "minitorch_gpu training checkpoint"}
@@ -177,8 +178,8 @@ def load_checkpoint(
 ) -> CheckpointInfo:
     """Put the components that are given into the state that a checkpoint holds.
 
-    Everything is compared first: names, shapes and dtypes of the model's tensors, the names
-    in the optimizer's groups, the kinds of state. If anything does not fit, nothing is
+    Everything is compared first: names, shapes, dtypes and ties of the model's tensors, the
+    names in the optimizer's groups, the kinds of state. If anything does not fit, nothing is
     changed, on any rank. A scheduler is made before loading, as before training.
 
     Args:
@@ -203,28 +204,47 @@ def _read(file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     if read_metadata(file) != KIND:
         raise MalformedFileError(f"{file} is no training checkpoint: mt.load gives its tensors")
     tree = read_tree(file, CPU)
-    if not isinstance(tree, dict) or not {"step", "extra"} <= set(tree):
+    if not _is_training_state(tree):
         raise MalformedFileError(f"{file}: its nesting is no training checkpoint's")
     differences = [f"{name}: not in the file" for name in given if name not in tree]
     for name in given.keys() & tree.keys():
         view = _VIEWS.get(name, dict.fromkeys)
         differences += compare(view(_state(name, given[name])), view(tree[name]), name)
+        if name == "model":
+            differences += _other_ties(given[name].state_dict(), tree[name])
     if differences:
         lines = "\n  ".join(sorted(differences))
         raise ValueError(f"{file} does not fit; nothing was changed:\n  {lines}")
     return tree
 
 
+def _is_training_state(tree: Any) -> bool:
+    """Whether a tree is what ``save_checkpoint`` writes, as far as we look into it."""
+    if not isinstance(tree, dict) or not {"step", "extra"} <= set(tree):
+        return False
+    parts = [part for name, part in tree.items() if name not in ("step", "extra")]
+    return type(tree["step"]) is int and all(isinstance(part, dict) for part in parts)
+
+
 def _groups(state: Mapping[str, Any]) -> dict[str, Any]:
     """The names in each parameter group; positions are left to the optimizer to match."""
     return {f"group {place}": {name: None for name in group["params"] if isinstance(name, str)}
-            for place, group in enumerate(state["param_groups"])}
+            for place, group in enumerate(state.get("param_groups", []))}
 
 
 # What of a state is there before the first step, so that it can be compared before loading:
 # all of a model's, the keys of a scheduler's, sampler's or generator's.
 _VIEWS: dict[str, Callable[[Any], Any]] = {"model": lambda state: state, "optimizer": _groups}
 _SMALL = ("generator", "sampler", "scheduler")
+
+
+def _other_ties(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """Names of one tensor here that are two in the file, or the other way round."""
+    names = [name for name in here if isinstance(there.get(name), Tensor)]
+    ours, theirs = (share({name: state[name].array for name in names})[1]
+                    for state in (here, there))
+    return [f"model/{name}: tied to {theirs.get(name)} in the file, to {ours.get(name)} here"
+            for name in names if ours.get(name) != theirs.get(name)]
 
 
 def compare(here: Any, there: Any, place: str) -> list[str]:

@@ -95,7 +95,7 @@ def write_tree(
     packed = pack(tree, (), arrays)
     if list(tree) == list(arrays):  # a flat dict of tensors needs no note
         packed = None
-    stored, aliases = _share(arrays)
+    stored, aliases = share(arrays)
     wide = [name for name, array in stored.items() if array.dtype.name == "complex128"]
     text = _checked_metadata(metadata or {})
     if aliases or wide or packed is not None:
@@ -103,7 +103,7 @@ def write_tree(
     _write(Path(path), stored, text)
 
 
-def _share(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def share(arrays: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """The arrays to store, and alias -> stored name for those that are the same memory."""
     names: dict[Any, str] = {}
     aliases: dict[str, str] = {}
