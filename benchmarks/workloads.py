@@ -1,4 +1,4 @@
-"""The six training workloads, written once against PyTorch's names and run by both libraries."""
+"""The six training workloads, written once in PyTorch's names and run by both libraries."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def cnn(nn: ModuleType, F: ModuleType) -> Any:
     class CNN(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.conv1, self.conv2 = nn.Conv2d(1, 32, 3, padding=1), nn.Conv2d(32, 64, 3, padding=1)
+            self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
+            self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
             self.hidden, self.head = nn.Linear(64 * 7 * 7, 128), nn.Linear(128, 10)
 
         def forward(self, x: Any, y: Any) -> Any:

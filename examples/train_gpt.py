@@ -17,7 +17,17 @@ from tqdm import tqdm
 import minitorch_gpu as mt
 from minitorch_gpu import comm, data, io, nn, optim, parallel
 from minitorch_gpu.nn import functional as F
-from minitorch_gpu.optim.clip import clip_grad_norm_
+
+OPTIONS = [  # name, type, default, help
+    ("steps", int, 1500, "optimizer steps"), ("global-batch", int, 16, "over all ranks"),
+    ("layers", int, 4, None), ("width", int, 128, None), ("heads", int, 4, None),
+    ("context", int, 64, "characters the model sees"), ("dropout", float, 0.0, None),
+    ("lr", float, 4e-3, "the highest, after a warm-up of 100 steps"), ("seed", int, 0, None),
+    ("log-every", int, 0, "steps; default: about 100 lines"),
+    ("text", str, None, "a text file instead of the built-in corpus"),
+    ("checkpoint", str, None, "folder to save to"), ("checkpoint-every", int, 25, "steps"),
+    ("sample", int, 400, "characters to write at the end"),
+]
 
 
 class Block(nn.Module):
@@ -32,15 +42,13 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: mt.Tensor) -> mt.Tensor:
-        batch, time_steps, width = x.shape
+        batch, length, width = x.shape
         q, k, v = (  # (B, T, C) -> (B, H, T, C / H)
-            part.reshape(batch, time_steps, self.heads, -1).transpose(1, 2)
-            for part in self.qkv(self.norm1(x)).split(width, dim=2)
-        )
+            part.reshape(batch, length, self.heads, -1).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).split(width, dim=2))
         p = self.p if self.training else 0.0
-        attended = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
-        attended = attended.transpose(1, 2).reshape(batch, time_steps, width)
-        x = x + self.dropout(self.out(attended))
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
+        x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(batch, length, width)))
         hidden = F.gelu(self.up(self.norm2(x)), approximate="tanh")
         return x + self.dropout(self.down(hidden))
 
@@ -76,55 +84,36 @@ class GPT(nn.Module):
         return vocabulary.decode(ids[0, 1:].tolist())
 
 
-def mean_loss(model: nn.Module, x: mt.Tensor, y: mt.Tensor, over: object) -> mt.Tensor:
-    """Cross entropy over the characters of all ranks."""
-    total = F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum")
-    return parallel.global_mean(total, y.numel(), over)
+def summed_loss(model: nn.Module, x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+    return F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum")
 
 
 @mt.no_grad()
 def validate(model: nn.Module, dataset: data.Dataset, world: comm.Communicator) -> float:
     """Nats a character on the held-out text."""
     model.eval()
-    sampler = data.DistributedBatchSampler(len(dataset), 64, world.rank, world.size,
-                                           shuffle=False)
-    total, count = mt.zeros((), dtype=mt.float64), 0
-    for x, y in data.DataLoader(dataset, batch_sampler=sampler):
-        total += F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum").double()
-        count += y.numel()
+    parts = data.DistributedBatchSampler(len(dataset), 64, world.rank, world.size, shuffle=False)
+    total, count = 0.0, 0
+    for x, y in data.DataLoader(dataset, batch_sampler=parts):
+        total, count = total + summed_loss(model, x, y).item(), count + y.numel()
     model.train()
-    return parallel.global_mean(total, count, world).item()
+    return parallel.global_mean(mt.tensor(total, dtype=mt.float64), count, world).item()
 
 
-def parse_arguments() -> argparse.Namespace:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, kind, default, text in [
-        ("steps", int, 1500, "optimizer steps"), ("global-batch", int, 16, "over all ranks"),
-        ("layers", int, 4, ""), ("width", int, 128, ""), ("heads", int, 4, ""),
-        ("context", int, 64, "characters the model sees"), ("dropout", float, 0.0, ""),
-        ("lr", float, 4e-3, "the highest, after a warm-up of 100 steps"),
-        ("seed", int, 0, ""), ("log-every", int, 0, "default: about 100 lines"),
-        ("text", str, None, "a text file instead of the built-in corpus"),
-        ("checkpoint", str, None, "folder to save to"), ("checkpoint-every", int, 25, "steps"),
-        ("sample", int, 400, "characters to write at the end"),
-    ]:
+    for name, kind, default, text in OPTIONS:
         parser.add_argument(f"--{name}", type=kind, default=default, help=text)
     parser.add_argument("--resume", action="store_true", help="from the newest checkpoint")
     args = parser.parse_args()
     if args.resume and not args.checkpoint:
         parser.error("--resume needs --checkpoint, the folder to resume from")
-    return args
-
-
-def main() -> None:
-    args = parse_arguments()
     world = comm.init()
     mt.manual_seed(args.seed)
     train, held_out = data.CharacterDataset.train_and_validation(
         data.text_corpus(args.text), args.context)
-    sampler = data.DistributedBatchSampler(len(train), args.global_batch, world.rank, world.size,
-                                           seed=args.seed)
-    loader = data.DataLoader(train, batch_sampler=sampler)
+    loader = data.DataLoader(train, batch_sampler=data.DistributedBatchSampler(
+        len(train), args.global_batch, world.rank, world.size, seed=args.seed))
     gpt = GPT(len(train.vocabulary), args)
     model = parallel.DistributedDataParallel(gpt, world)
     optimizer = optim.AdamW(model.parameters(), lr=args.lr, betas=(0.9, 0.95), weight_decay=0.1)
@@ -132,24 +121,22 @@ def main() -> None:
         (step + 1) / 100, 0.05 + 0.95 * (1 + math.cos(math.pi * step / args.steps)) / 2))
     state = dict(model=model, optimizer=optimizer, scheduler=schedule, sampler=loader,
                  generator=mt.random.default_generator(), comm=world)
-    step = 0
-    if args.resume and (newest := io.latest_checkpoint(args.checkpoint, comm=world)):
-        step = io.load_checkpoint(newest, **state).step
+    newest = io.latest_checkpoint(args.checkpoint, comm=world) if args.resume else None
+    step = first = io.load_checkpoint(newest, **state).step if newest else 0
 
-    every = args.log_every or max(args.steps // 100, 1)
+    every, start = args.log_every or max(args.steps // 100, 1), time.perf_counter()
     bar = tqdm(total=args.steps, initial=step,
                disable=world.rank > 0 or not sys.stderr.isatty())
-    start, first = time.perf_counter(), step
     while step < args.steps:
         for x, y in loader:
-            loss = mean_loss(model, x, y, model)
+            loss = parallel.global_mean(summed_loss(model, x, y), y.numel(), model)
             optimizer.zero_grad()
             loss.backward()
-            clip_grad_norm_(model.parameters(), 1.0)
+            optim.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             schedule.step()
-            step += 1
             bar.update()
+            step += 1
             if world.rank == 0 and (step % every == 0 or step == args.steps):
                 bar.write(f"step {step}  loss {loss.item():.6f}", file=sys.stdout)
             if args.checkpoint and step % args.checkpoint_every == 0:
@@ -161,10 +148,8 @@ def main() -> None:
     validation = validate(model, held_out, world)
     if world.rank == 0:
         print(f"{sum(embedded) / seconds:,.0f} tokens/s over steps {first + 1} to {step}, "
-              f"tokens embedded per rank: {embedded}")
-        print(f"validation loss {validation:.6f}")
-        gpt.eval()
-        print(gpt.sample(train.vocabulary, args.sample))
+              f"tokens embedded per rank: {embedded}\nvalidation loss {validation:.6f}")
+        print(gpt.eval().sample(train.vocabulary, args.sample))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from minitorch_gpu import comm as comms
-from minitorch_gpu.comm import Communicator, split_sizes
+from minitorch_gpu.comm import Communicator
+from minitorch_gpu.partition import split_sizes
 
 DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "int8", "uint8", "bool"]
 DTYPES += ["complex64", "complex128"]

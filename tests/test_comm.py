@@ -17,7 +17,6 @@ from minitorch_gpu.comm import (
     MismatchError,
     SoloCommunicator,
     run_ranks,
-    split_sizes,
 )
 from tests import comm_checks
 from tests.comm_checks import CHECKS
@@ -157,15 +156,6 @@ def test_different_calls_are_an_error_on_all_ranks_with_both_call_sites() -> Non
 def test_ranks_with_other_shapes_dtypes_or_ops_are_told(argument: object) -> None:
     with pytest.raises(MismatchError):
         run_ranks(2, lambda comm: comm.all_reduce(*argument(comm)))
-
-
-def test_split_sizes_follows_array_split() -> None:
-    for length in range(12):
-        for parts in range(1, 6):
-            want = [len(part) for part in np.array_split(np.arange(length), parts)]
-            assert split_sizes(length, parts) == want
-    with pytest.raises(ValueError, match="0 parts"):
-        split_sizes(3, 0)
 
 
 def test_solo_results_equal_the_argument_bit_for_bit() -> None:

@@ -5,7 +5,6 @@ function on threads that act as ranks.
 """
 
 from minitorch_gpu.comm.base import Communicator, Traffic
-from minitorch_gpu.comm.checks import split_sizes
 from minitorch_gpu.comm.solo import SoloCommunicator
 from minitorch_gpu.comm.start import init
 from minitorch_gpu.comm.thread import ThreadCommunicator, run_ranks
@@ -21,5 +20,4 @@ __all__ = [
     "Work",
     "init",
     "run_ranks",
-    "split_sizes",
 ]

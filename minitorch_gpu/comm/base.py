@@ -26,10 +26,10 @@ from minitorch_gpu.comm.checks import (
     check_rank,
     check_sizes,
     deliver,
-    split_sizes,
 )
 from minitorch_gpu.comm.work import Work, Worker
 from minitorch_gpu.device import Array, array_module
+from minitorch_gpu.partition import split_sizes
 
 
 class Traffic(NamedTuple):

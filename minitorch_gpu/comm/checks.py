@@ -20,20 +20,6 @@ UFUNCS = {
 BLOCK = 1 << 15  # elements reduced at a time, so that a block stays in cache
 
 
-def split_sizes(length: int, parts: int) -> list[int]:
-    """How ``length`` is cut into ``parts``: NumPy's array_split rule, longer parts first.
-
-    ``split_sizes(7, 3) == [3, 2, 2]``. This one rule cuts batches, heads, vocabulary, stages.
-
-    Raises:
-        ValueError: ``length`` is negative or ``parts`` is not positive.
-    """
-    if length < 0 or parts < 1:
-        raise ValueError(f"cannot cut length {length} into {parts} parts")
-    each, longer = divmod(length, parts)
-    return [each + 1] * longer + [each] * (parts - longer)
-
-
 def check_array(x: object, verb: str) -> None:
     """Raise TypeError unless ``x`` is a raw array of plain values."""
     if not is_array(x):

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from minitorch_gpu.comm.checks import reduce_in_order, split_sizes
+from minitorch_gpu.comm.checks import reduce_in_order
+from minitorch_gpu.partition import split_sizes
 
 SHARED_MEMORY = "/dev/shm"
 RESERVE = 64 << 20  # bytes of /dev/shm left to others

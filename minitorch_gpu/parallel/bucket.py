@@ -71,7 +71,8 @@ def make_buckets(
     Parameters are taken last first: backward completes them in about that order, so the first
     bucket can be reduced while the walk goes on.
     """
-    limit, groups = bucket_mb * 2**20, []
+    limit = bucket_mb * 2**20
+    groups: list[list[Parameter]] = []
     size, dtype = 0.0, None
     for parameter in reversed(parameters):
         if not groups or parameter.dtype != dtype or size + parameter.nbytes > limit:

@@ -113,7 +113,8 @@ class DistributedDataParallel(Module):
         """
         batch = random.current_batch()
         local = batch[2] if batch is not None else 1 if length is None else length
-        step = random.current_frame().take() if batch is not None else None
+        frame = random.current_frame()
+        step = frame.take() if frame is not None and batch is not None else None
         if step is None or step != self._samples.step:
             sizes = self.comm.all_gather(np.array([local]), sizes=(1,) * self.comm.size)
             self._samples.add(sizes, self.comm.rank, step, counted=is_recording())
