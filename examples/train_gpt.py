@@ -1,11 +1,8 @@
 """Train a character GPT on Python's own reference texts, on one process or on several.
 
-    python examples/train_gpt.py
-    minitorch-run -n 2 examples/train_gpt.py --steps 1500
+    minitorch-run -n 2 examples/train_gpt.py
     minitorch-run -n 4 examples/train_gpt.py --checkpoint runs/gpt --resume
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -19,12 +16,11 @@ from minitorch_gpu import comm, data, io, nn, optim, parallel
 from minitorch_gpu.nn import functional as F
 
 OPTIONS = [  # name, type, default, help
-    ("steps", int, 1500, "optimizer steps"), ("global-batch", int, 16, "over all ranks"),
+    ("steps", int, 1500, "of the optimizer"), ("global-batch", int, 16, "over all ranks"),
     ("layers", int, 4, None), ("width", int, 128, None), ("heads", int, 4, None),
-    ("context", int, 64, "characters the model sees"), ("dropout", float, 0.0, None),
-    ("lr", float, 4e-3, "the highest, after a warm-up of 100 steps"), ("seed", int, 0, None),
-    ("log-every", int, 0, "steps; default: about 100 lines"),
-    ("text", str, None, "a text file instead of the built-in corpus"),
+    ("context", int, 64, "characters seen"), ("dropout", float, 0.0, None),
+    ("lr", float, 4e-3, "the highest"), ("seed", int, 0, None),
+    ("log-every", int, 0, "steps; about 100 lines if 0"), ("text", str, None, "your own file"),
     ("checkpoint", str, None, "folder to save to"), ("checkpoint-every", int, 25, "steps"),
     ("sample", int, 400, "characters to write at the end"),
 ]
@@ -35,11 +31,10 @@ class Block(nn.Module):
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
-        self.heads, self.p = heads, dropout
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.dropout = nn.Dropout(dropout)
+        self.heads, self.p, self.dropout = heads, dropout, nn.Dropout(dropout)
 
     def forward(self, x: mt.Tensor) -> mt.Tensor:
         batch, length, width = x.shape
@@ -49,8 +44,7 @@ class Block(nn.Module):
         p = self.p if self.training else 0.0
         mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
         x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(batch, length, width)))
-        hidden = F.gelu(self.up(self.norm2(x)), approximate="tanh")
-        return x + self.dropout(self.down(hidden))
+        return x + self.dropout(self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh")))
 
 
 class GPT(nn.Module):
@@ -61,10 +55,9 @@ class GPT(nn.Module):
         self.context, self.embedded = args.context, 0
         self.token = nn.Embedding(vocabulary, args.width)
         self.position = nn.Embedding(args.context, args.width)
-        self.dropout = nn.Dropout(args.dropout)
+        self.dropout, self.norm = nn.Dropout(args.dropout), nn.LayerNorm(args.width)
         self.blocks = nn.Sequential(
             *(Block(args.width, args.heads, args.dropout) for _ in range(args.layers)))
-        self.norm = nn.LayerNorm(args.width)
         self.head = nn.Linear(args.width, vocabulary, bias=False)
         for embedding in (self.token, self.position):
             nn.init.normal_(embedding.weight, std=0.02)
@@ -85,6 +78,7 @@ class GPT(nn.Module):
 
 
 def summed_loss(model: nn.Module, x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
+    """Cross entropy summed over characters."""
     return F.cross_entropy(model(x).flatten(0, 1), y.flatten(), reduction="sum")
 
 
@@ -92,9 +86,10 @@ def summed_loss(model: nn.Module, x: mt.Tensor, y: mt.Tensor) -> mt.Tensor:
 def validate(model: nn.Module, dataset: data.Dataset, world: comm.Communicator) -> float:
     """Nats a character on the held-out text."""
     model.eval()
-    parts = data.DistributedBatchSampler(len(dataset), 64, world.rank, world.size, shuffle=False)
+    sampler = data.DistributedBatchSampler(len(dataset), 64, world.rank, world.size,
+                                           shuffle=False)
     total, count = 0.0, 0
-    for x, y in data.DataLoader(dataset, batch_sampler=parts):
+    for x, y in data.DataLoader(dataset, batch_sampler=sampler):
         total, count = total + summed_loss(model, x, y).item(), count + y.numel()
     model.train()
     return parallel.global_mean(mt.tensor(total, dtype=mt.float64), count, world).item()
@@ -125,8 +120,7 @@ def main() -> None:
     step = first = io.load_checkpoint(newest, **state).step if newest else 0
 
     every, start = args.log_every or max(args.steps // 100, 1), time.perf_counter()
-    bar = tqdm(total=args.steps, initial=step,
-               disable=world.rank > 0 or not sys.stderr.isatty())
+    bar = tqdm(total=args.steps, initial=step, disable=world.rank or not sys.stderr.isatty())
     while step < args.steps:
         for x, y in loader:
             loss = parallel.global_mean(summed_loss(model, x, y), y.numel(), model)
