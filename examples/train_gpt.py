@@ -41,7 +41,7 @@ class Block(nn.Module):
         q, k, v = (  # (B, T, C) -> (B, H, T, C / H)
             part.reshape(batch, length, self.heads, -1).transpose(1, 2)
             for part in self.qkv(self.norm1(x)).split(width, dim=2))
-        p = self.p if self.training else 0.0
+        p = self.p * self.training
         mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=p, is_causal=True)
         x = x + self.dropout(self.out(mixed.transpose(1, 2).reshape(batch, length, width)))
         return x + self.dropout(self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh")))
@@ -118,7 +118,6 @@ def main() -> None:
                  generator=mt.random.default_generator(), comm=world)
     newest = io.latest_checkpoint(args.checkpoint, comm=world) if args.resume else None
     step = first = io.load_checkpoint(newest, **state).step if newest else 0
-
     every, start = args.log_every or max(args.steps // 100, 1), time.perf_counter()
     bar = tqdm(total=args.steps, initial=step, disable=world.rank or not sys.stderr.isatty())
     while step < args.steps:

@@ -268,7 +268,8 @@ def _check_same_model(module: Module, comm: Communicator) -> None:
         detail = (f"rank 0 has {_describe(differing[0])}, rank {rank} has "
                   f"{_describe(differing[1])}" if differing else
                   f"rank 0 has {len(everyone[0])} parameters, rank {rank} has {len(theirs)}")
-        raise ValueError(f"DistributedDataParallel needs the same model on every rank: {detail}")
+        raise ValueError("DistributedDataParallel needs the same model on every rank: "
+                         + detail)
 
 
 def _describe(spec: tuple[str, tuple[int, ...], str, bool]) -> str:
