@@ -55,7 +55,7 @@ def joined(length: int, batch: int, size: int, start: dict[str, int] | None = No
 
 
 @settings(deadline=None, max_examples=60)
-@given(length=st.integers(0, 30), batch=st.integers(1, 12), size=st.integers(1, 6),
+@given(length=st.integers(0, 30), batch=st.integers(6, 14), size=st.integers(1, 6),
        shuffle=st.booleans(), drop_last=st.booleans(), done=st.integers(0, 4))
 def test_any_number_of_ranks_sees_the_same_global_batches(
     length: int, batch: int, size: int, shuffle: bool, drop_last: bool, done: int
@@ -75,7 +75,7 @@ def test_any_number_of_ranks_sees_the_same_global_batches(
     (1, 4, 4, False, [[[0]], [[]], [[]], [[]]]),
     (1, 4, 4, True, [[], [], [], []]),
     (10, 4, 4, True, [[[0], [4]], [[1], [5]], [[2], [6]], [[3], [7]]]),
-    (3, 1, 2, False, [[[0], [1], [2]], [[], [], []]]),
+    (3, 2, 2, False, [[[0], [2]], [[1], []]]),
 ])
 def test_small_sets_are_neither_padded_nor_repeated(
     length: int, batch: int, size: int, drop_last: bool, want: list[Any]
@@ -110,6 +110,7 @@ def test_shuffles_put_every_sample_at_every_place_equally_often() -> None:
     ((10, True), TypeError, "global_batch is an int, got bool True"),
     ((-1, 2), ValueError, "length must be at least 0, got -1"),
     ((10, 2, 2, 2), ValueError, "rank 2 of 2"),
+    ((10, 2, 0, 3), ValueError, "global_batch 2 is smaller than the 3 ranks"),
     ((10, 2, 0, 0), ValueError, "size must be at least 1, got 0"),
 ])
 def test_numbers_that_make_no_sampler_are_named(

@@ -96,7 +96,9 @@ def test_the_digits_are_learnt_within_a_minute(model, least):
 
 def test_bad_input_is_named_on_every_rank():
     for arguments, message in [
-        (["--text", "missing.txt"], "missing.txt"), (["--global-batch", "0"], "global_batch"),
+        (["--text", "missing.txt"], "missing.txt"),
+        (["--global-batch", "0"], "global_batch"),
+        (["--global-batch", "1"], "global_batch 1 is smaller than the 2 ranks"),
     ]:
         done = subprocess.run(command(2, [*GPT, *arguments]), env=ENVIRONMENT, cwd=ROOT,
                               timeout=60, capture_output=True, text=True)

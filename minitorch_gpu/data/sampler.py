@@ -166,7 +166,7 @@ class DistributedBatchSampler(ResumableBatches):
 
     Args:
         length: samples in the dataset.
-        global_batch: samples in a batch over all ranks; may be smaller than ``size``.
+        global_batch: samples in a batch over all ranks, at least ``size``.
         rank, size: of the data-parallel communicator.
         shuffle: a new order every epoch, which depends on (seed, epoch) alone.
         seed: the same on every rank.
@@ -194,6 +194,11 @@ class DistributedBatchSampler(ResumableBatches):
         self.rank = count("rank", rank, 0)
         if self.rank >= self.size:
             raise ValueError(f"rank {rank} of {size}: ranks count from 0 to {size - 1}")
+        if self.global_batch < self.size:
+            raise ValueError(
+                f"global_batch {global_batch} is smaller than the {size} ranks, some of which "
+                f"would never see a sample: give at least {size}, or start fewer ranks"
+            )
         self.shuffle, self.drop_last = bool(shuffle), bool(drop_last)
 
     def order(self, epoch: int) -> np.ndarray:
