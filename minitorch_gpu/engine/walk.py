@@ -234,7 +234,8 @@ class _Walk:
             return
         owner = leaf.owner()
         if owner is not None and g is not None:
-            owner._receive(g, getrefcount(g) == 2 and not self.helpers.recorded)
+            sole = getrefcount(g) == 2 and not self.helpers.recorded  # g and the argument
+            owner._receive(g, sole)
         if leaf.listener is not None:
             leaf.listener.leaf_ready(leaf)
 
