@@ -92,13 +92,13 @@ def test_a_users_own_batch_sampler_hears_the_epoch_and_resumes() -> None:
 
 def test_a_rank_without_samples_gets_empty_batches_of_the_right_form() -> None:
     samples = Numbers(2, lambda i: {"x": np.ones((3, 2), np.float32), "y": (i, "name")})
-    last = DataLoader(samples, batch_sampler=DistributedBatchSampler(2, 2, 2, 3))
+    last = DataLoader(samples, batch_sampler=DistributedBatchSampler(2, 3, 2, 3))
     (batch,) = last
     assert batch["x"].shape == (0, 3, 2) and batch["x"].dtype == np.float32
     assert batch["y"][0].shape == (0,) and batch["y"][0].dtype == np.int64
     assert batch["y"][1] == [] and last.batch_slice == (2, 0, 2)
     windows = CharacterDataset("hello", 3)
-    (x, y), = DataLoader(windows, batch_sampler=DistributedBatchSampler(2, 2, 2, 3))
+    (x, y), = DataLoader(windows, batch_sampler=DistributedBatchSampler(2, 3, 2, 3))
     assert x.shape == y.shape == (0, 3) and x.dtype == y.dtype == np.int64
 
 
