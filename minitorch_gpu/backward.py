@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from minitorch_gpu.device import array_module
 from minitorch_gpu.engine import Helpers, walk
+from minitorch_gpu.engine.hooks import Keep
 from minitorch_gpu.modes import RECORDING
 from minitorch_gpu.registry.scalar import OPS
 from minitorch_gpu.tensor import Tensor
@@ -37,6 +39,26 @@ def backward(
     run_walk([(self.edge, seed)], create_graph, retain, None)
 
 
+def retain_grad(self: Tensor) -> None:
+    """Keep this intermediate result's gradient in ``grad`` after a backward pass.
+
+    It is what the other hooks made of it, whenever they were registered.
+    """
+    if self.edge is None:
+        raise RuntimeError("retain_grad on a tensor that does not require gradients")
+    if self.is_leaf or any(isinstance(hook, Keep) for hook in self.edge.hooks or ()):
+        return
+    me = weakref.ref(self)
+
+    def keep(g: Tensor) -> None:
+        tensor = me()
+        if tensor is not None:
+            value = OPS["clone"](g)
+            tensor.grad = value if tensor.grad is None else tensor.grad + value
+
+    self.register_hook(Keep(keep))
+
+
 # ---------------------------------------------------------------- what the engine is given
 def _sum_to(g: Any, shape: tuple[int, ...]) -> Any:
     return OPS["sum_to"](g, shape=shape)
@@ -60,7 +82,18 @@ def _raw_hook(hook: Any, g: Any) -> Any:
         answer = hook(Tensor(array_module(g).asarray(g)))
     finally:
         RECORDING.reset(token)
-    return g if answer is None else answer.array
+    return g if answer is None else _checked(answer, g).array
+
+
+def _checked(answer: Any, g: Any) -> Tensor:
+    """What a hook returned in a gradient's place has its shape and dtype."""
+    if not isinstance(answer, Tensor):
+        raise TypeError(f"a gradient hook returned {type(answer).__name__}: return a Tensor or "
+                        "None")
+    if answer.shape != g.shape or answer.dtype != g.dtype:
+        raise RuntimeError(f"a gradient hook returned {answer.shape} {answer.dtype} for a "
+                           f"gradient of {g.shape} {g.dtype}")
+    return answer
 
 
 def _recorded_cast(g: Tensor, dtype: Any) -> Tensor:
@@ -75,7 +108,7 @@ def _recorded_zeros(shape: tuple[int, ...], dtype: Any, like: Tensor) -> Tensor:
 
 def _recorded_hook(hook: Any, g: Tensor) -> Tensor:
     answer = hook(g)
-    return g if answer is None else answer
+    return g if answer is None else _checked(answer, g)
 
 
 def view_as_tensor(array: Any, edge: Any) -> Any:

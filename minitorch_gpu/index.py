@@ -45,6 +45,8 @@ def split_index(index: Any) -> tuple[tuple[Any, ...], list[Any]]:
 
 
 def _as_integers(array: Any) -> list[Any]:
+    if array.dtype.kind == "b" and array.ndim == 0:
+        raise IndexError(f"a single {bool(array)} is no index: use x[None] for a new dim")
     if array.dtype.kind == "b":
         return list(array.nonzero())
     if array.dtype.kind in "iu":
@@ -71,6 +73,22 @@ def check_masks(self: Tensor, index: Any) -> None:
 def keeping_array(parts: tuple[Any, ...]) -> tuple[Any, ...]:
     """An Ellipsis keeps a fully indexed element an array that can be written."""
     return () if Ellipsis in parts else (Ellipsis,)
+
+
+def has_integers(parts: tuple[Any, ...]) -> bool:
+    """Whether single positions stand beside the arrays; NumPy would join them to these."""
+    return any(part.__class__ is int for part in parts)
+
+
+def without_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The first step of a mixed index: a view that leaves the dims of the arrays whole."""
+    return tuple(Cut(None, None, None) if part == "array" else part for part in parts)
+
+
+def only_arrays(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The second step of a mixed index, on the dims that the first step left."""
+    return tuple(part if part == "array" or part is Ellipsis else Cut(None, None, None)
+                 for part in parts if part.__class__ is not int)
 
 
 def as_plain(part: Any) -> Any:

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +15,20 @@ import numpy as np
 from minitorch_gpu.device import array_module, is_array
 from minitorch_gpu.engine import Leaf
 from minitorch_gpu.engine.writes import clock
-from minitorch_gpu.index import as_plain, check_masks, keeping_array, split_index
+from minitorch_gpu.index import (
+    as_plain,
+    check_masks,
+    has_integers,
+    keeping_array,
+    only_arrays,
+    split_index,
+    without_arrays,
+)
 from minitorch_gpu.modes import is_recording, no_grad
 from minitorch_gpu.registry.promotion import is_bfloat16, kind_rank
 from minitorch_gpu.registry.scalar import OPS
 from minitorch_gpu.tensor import Tensor
+from minitorch_gpu.views import retake_views
 
 
 def in_place(function: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
@@ -59,20 +67,24 @@ def write_raw(array: Any, raw: Any, name: str) -> None:
     if not getattr(array.flags, "writeable", True):
         raise ValueError(f"{name}: the tensor of shape {array.shape} is an expanded or "
                          "read-only view: clone it first")
-    if is_array(raw):
-        if kind_rank(raw.dtype) > kind_rank(array.dtype):
-            raise TypeError(f"{name}: a {raw.dtype} result does not fit the tensor's "
-                            f"{array.dtype}")
-        if is_bfloat16(raw.dtype) or is_bfloat16(array.dtype):
-            raw = raw.astype(array.dtype)
-    elif raw.__class__ is float and kind_rank(array.dtype) < 2:
-        raise TypeError(f"{name}: the float {raw} does not fit the tensor's {array.dtype}")
+    _check_kind(array, raw, name)
+    if is_array(raw) and (is_bfloat16(raw.dtype) or is_bfloat16(array.dtype)):
+        raw = raw.astype(array.dtype)
     try:
         array[...] = raw
     except ValueError as error:
         raise ValueError(f"{name}: a value of shape {np.shape(raw)} does not broadcast to the "
                          f"tensor's {array.shape}") from error
     clock.record(array)
+
+
+def _check_kind(array: Any, raw: Any, name: str) -> None:
+    if is_array(raw):
+        if kind_rank(raw.dtype) > kind_rank(array.dtype):
+            raise TypeError(f"{name}: a {raw.dtype} result does not fit the tensor's "
+                            f"{array.dtype}")
+    elif raw.__class__ is float and kind_rank(array.dtype) < 2:
+        raise TypeError(f"{name}: the float {raw} does not fit the tensor's {array.dtype}")
 
 
 def _rebind(target: Tensor, compute: Callable[[], Tensor], name: str) -> None:
@@ -88,7 +100,7 @@ def _rebind(target: Tensor, compute: Callable[[], Tensor], name: str) -> None:
     if root is not None:
         new, target = OPS["view_put"](root, new, path=_hashable(path)), root
     target.array, target.edge = new.array, new.edge
-    _retake_views(target)
+    retake_views(target)
 
 
 def _hashable(path: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -106,25 +118,13 @@ def _fitting(target: Tensor, new: Tensor, name: str) -> Tensor:
     return new if new.dtype == target.dtype else OPS["cast"](new, dtype=target.dtype)
 
 
-def _retake_views(root: Tensor) -> None:
-    """Every live view of a tensor that was rebound is taken again, the way it was."""
-    views, root._views = getattr(root, "_views", ()), []
-    for view in [ref() for ref in views]:
-        if view is None:
-            continue
-        taken = root
-        for op_name, params, place in view._view[1]:
-            taken = OPS[op_name](taken, **params)
-            taken = taken if place is None else taken[place]
-        view.array, view.edge = taken.array, taken.edge
-        root._views.append(weakref.ref(view))
-
-
 # ---------------------------------------------------------------- indexing
 def get_item(self: Tensor, index: Any) -> Tensor:
     """``x[index]``: a view for integers and slices, a copy for tensors of indices or masks."""
     check_masks(self, index)
     parts, arrays = split_index(index)
+    if arrays and has_integers(parts):
+        self, parts = OPS["getitem"](self, index=without_arrays(parts)), only_arrays(parts)
     if arrays:
         return OPS["index"](self, arrays, spec=parts)
     return OPS["getitem"](self, index=parts)
@@ -134,12 +134,15 @@ def set_item(self: Tensor, index: Any, value: Any) -> None:
     """``x[index] = value``, with in-place semantics (see the module's text)."""
     check_masks(self, index)
     parts, arrays = split_index(index)
+    if arrays and has_integers(parts):
+        self, parts = OPS["getitem"](self, index=without_arrays(parts)), only_arrays(parts)
     if not _records(self, value):
         raw = value.array if isinstance(value, Tensor) else value
         xp = array_module(self.array)
         if arrays:
             where = iter(arrays)
             key = tuple(next(where) if p == "array" else as_plain(p) for p in parts)
+            _check_kind(self.array, raw, "setitem")
             self.array[key] = xp.asarray(raw).astype(self.array.dtype)
             clock.record(self.array)
         else:

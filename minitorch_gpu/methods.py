@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from minitorch_gpu.backward import backward
+from minitorch_gpu.backward import backward, retain_grad
+from minitorch_gpu.engine.writes import owner_of
 from minitorch_gpu.inplace import get_item, in_place, set_item
 from minitorch_gpu.ops import creation, indexing, linalg, shape
 from minitorch_gpu.registry.declare import declaration_of
@@ -129,7 +130,22 @@ _copy_form = in_place(
 
 
 def _filled(x: Tensor, value: Any) -> Tensor:
-    return creation.full(x.shape, value, dtype=x.dtype, device=x.device)
+    """x with ``value`` everywhere, recorded: its gradient is zero."""
+    everywhere = creation.ones((), dtype=bool, device=x.device)
+    return OPS["masked_fill"](x, everywhere, value=value)
+
+
+def _view(self: Tensor, *shape: Any) -> Tensor:
+    """The same memory in another shape; one size may be -1.
+
+    Raises:
+        ValueError: no strides over this memory give that shape; ``reshape`` copies then.
+    """
+    result: Tensor = OPS["reshape"](self, *shape)
+    if result.array.size and owner_of(result.array) is not owner_of(self.array):
+        raise ValueError(f"view: the memory of shape {self.shape} cannot be seen as "
+                         f"{result.shape}: use .reshape(...)")
+    return result
 
 
 def _type_as(self: Tensor, other: Tensor) -> Tensor:
@@ -157,12 +173,13 @@ def _norm(self: Tensor, p: Any = 2.0, dim: Any = None, keepdim: bool = False) ->
 
 
 _METHODS: dict[str, Any] = {
-    "backward": backward,
+    "backward": backward, "retain_grad": retain_grad, "view": _view,
+    "__pos__": lambda self: self,
     "__getitem__": get_item, "__setitem__": set_item,
     "__matmul__": linalg.matmul, "__rmatmul__": lambda self, other: linalg.matmul(other, self),
     "mT": property(_swapped), "T": property(_reversed), "bfloat16": _bfloat16,
     "max": _max, "min": _min, "norm": _norm, "copy_": _copy,
-    "fill_": in_place(_filled, "fill_"), "zero_": in_place(lambda x: _filled(x, 0), "zero_"),
+    "fill_": in_place(_filled, "fill_"), "zero_": in_place(lambda x: _filled(x, 0.0), "zero_"),
     "type_as": _type_as, "view_as": _as_shape("reshape"), "reshape_as": _as_shape("reshape"),
     "expand_as": _as_shape("expand"), "masked_select": _masked_select,
     "masked_fill_": in_place(lambda x, mask, value: OPS["masked_fill"](x, mask, value=value),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable
+import functools
+import inspect
+from collections.abc import Callable, Generator
 from contextlib import ContextDecorator
 from typing import Any
 
@@ -26,6 +28,28 @@ class _Mode(ContextDecorator):
 
     def __init__(self) -> None:
         self._tokens: list[contextvars.Token[bool]] = []
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function; of a generator function every step runs in the mode."""
+        if not inspect.isgeneratorfunction(function):
+            return super().__call__(function)
+
+        @functools.wraps(function)
+        def steps(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+            inner = function(*args, **kwargs)
+            resume = functools.partial(next, inner)
+            while True:
+                try:
+                    with self._recreate_cm():
+                        value = resume()
+                except StopIteration as end:
+                    return end.value
+                try:
+                    resume = functools.partial(inner.send, (yield value))
+                except BaseException as error:  # thrown in from outside, or the end
+                    resume = functools.partial(inner.throw, error)
+
+        return steps
 
     def _recreate_cm(self) -> _Mode:
         """A decorated function gets a fresh block each call: calls may overlap in threads."""

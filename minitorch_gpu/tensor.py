@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from minitorch_gpu.device import Device, array_module, device, device_of, to_numpy, transfer
+from minitorch_gpu.device import (
+    Device,
+    array_module,
+    device,
+    device_of,
+    is_array,
+    to_numpy,
+    transfer,
+)
 from minitorch_gpu.engine import Leaf, RemovableHandle
 from minitorch_gpu.engine.writes import clock
 from minitorch_gpu.registry.promotion import DEFAULT, is_bfloat16, is_floating
 from minitorch_gpu.registry.scalar import OPS
+from minitorch_gpu.views import retake_views
 
 
 class Tensor:
@@ -28,6 +36,9 @@ class Tensor:
     __array_priority__ = 1000
 
     def __init__(self, array: Any, requires_grad: bool = False) -> None:
+        if array.__class__ is not np.ndarray and not is_array(array):
+            raise TypeError(f"Tensor wraps a raw array, not {type(array).__name__}: use "
+                            "mt.tensor(...)")
         self.array = array
         self.edge: Any = None
         if requires_grad:
@@ -118,6 +129,8 @@ class Tensor:
                 raise RuntimeError(f"only floating-point tensors can require gradients, this "
                                    f"one is {self.array.dtype}: convert with .float()")
             self.edge = Leaf(self)
+            if getattr(self, "_views", None):
+                retake_views(self)
         return self
 
     @property
@@ -147,6 +160,8 @@ class Tensor:
 
     def _receive(self, g: Any, owned: bool) -> None:
         """Take a complete gradient of one walk; copied unless the array is ours alone."""
+        if self.edge is None:
+            return  # requires_grad was cleared after the forward pass
         known = self.grad
         if isinstance(g, Tensor):
             self._grad = OPS["clone"](g) if known is None else known + g
@@ -164,21 +179,6 @@ class Tensor:
         else:
             known.array[...] += g
             clock.record(known.array)
-
-    def retain_grad(self) -> None:
-        """Keep this intermediate result's gradient in ``grad`` after a backward pass."""
-        if self.edge is None:
-            raise RuntimeError("retain_grad on a tensor that does not require gradients")
-        if not self.is_leaf:
-            me = weakref.ref(self)
-
-            def keep(g: Tensor) -> None:
-                tensor = me()
-                if tensor is not None:
-                    value = OPS["clone"](g)
-                    tensor._grad = value if tensor.grad is None else tensor.grad + value
-
-            self.register_hook(keep)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
         """Call ``hook(gradient)`` when this Tensor's gradient is complete, before its use.
@@ -279,6 +279,8 @@ class Tensor:
         )
         notes = [] if self.dtype in (DEFAULT, np.dtype("int64"), np.dtype(bool)) else [
             f"dtype={self.dtype.name}"]
+        if not self.array.size and self.ndim != 1:
+            notes.insert(0, f"size={self.shape}")
         if self.device.type != "cpu":
             notes.append(f"device='{self.device}'")
         if not self.is_leaf:
@@ -292,11 +294,13 @@ class Tensor:
 
     # ---------------------------------------------------------------- moving
     def to(
-        self, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False
+        self, *args: Any, dtype: Any = None, device: Any = None, non_blocking: bool = False,
+        copy: bool = False,
     ) -> Tensor:
         """This Tensor on another device or in another dtype; itself when nothing changes.
 
-        Takes a device, a dtype, another Tensor to be like, or both by keyword.
+        Takes a device, a dtype, another Tensor to be like, or both by keyword. ``non_blocking``
+        is PyTorch's hint; copies here are always in order with the work before them.
         """
         for arg in args:
             if isinstance(arg, Tensor):
@@ -322,7 +326,9 @@ class Tensor:
 
     # ---------------------------------------------------------------- copying
     def __copy__(self) -> Tensor:
-        return self.__deepcopy__({})
+        copied = type(self).__new__(type(self))
+        self._restore(copied, self._state(lambda a: a))
+        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         if id(self) in memo:

@@ -18,7 +18,7 @@ LAYERS = {
     "device": 0, "partition": 0, "random": 0.5, "cuda": 0.5,
     "registry": 1,
     "engine": 2, "modes": 2,
-    "tensor": 3, "views": 3.1, "index": 3.1, "backward": 3.1, "dispatch": 3.2, "inplace": 3.2,
+    "views": 2.5, "tensor": 3, "index": 3.1, "backward": 3.1, "dispatch": 3.2, "inplace": 3.2,
     "autograd": 3.3,
     "ops": 4, "kernels": 4, "methods": 4.5, "stubs": 4.6,
     "transforms": 5,

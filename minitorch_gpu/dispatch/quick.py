@@ -127,13 +127,10 @@ def general(op: Op) -> Call:
                 array = operand.array
                 if dtype is None:
                     dtype = array.dtype
-                    if dtype is not float32 and dtype is not float64:
-                        return slowly(op, operands, params)
-                elif array.dtype is not dtype and not (
-                    free[place] and array.dtype.kind in "iub"
-                ):
-                    return slowly(op, operands, params)
-                if array.__class__ is not ndarray:
+                    fits = dtype is float32 or dtype is float64
+                else:
+                    fits = array.dtype is dtype or (free[place] and array.dtype.kind in "iub")
+                if not fits or array.__class__ is not ndarray:
                     return slowly(op, operands, params)
                 raw.append(array)
             elif operand is None:

@@ -62,7 +62,10 @@ def recorder(op: Op) -> Call | None:
                 mask |= 1 << place
             edges.append(edge)
         array = out.array
-        if not mask or array.dtype.kind != "f":
+        if not mask:
+            return
+        if array.dtype.kind != "f":  # complex, bfloat16, or no float at all
+            record_outputs(op, operands, raw, params, (out,), residuals, True, False)
             return
         make = makers.get(mask)
         if make is None:

@@ -45,7 +45,7 @@ def _constant(op: Op, value: Any) -> Any:
 
 def _on_tensors(op: Op, flat: tuple[Any, ...], raw: list[Any], params: dict[str, Any]) -> Any:
     _check_devices(op, raw)
-    raw = _promoted(op, raw)
+    raw = _promoted(op, raw, params)
     half = op.promote is not None and any(
         is_array(v) and is_half(v.dtype) and device_of(v).type == "cpu" for v in raw
     )
@@ -97,15 +97,20 @@ def _check_devices(op: Op, raw: list[Any]) -> None:
                            "one device with .to(...)")
 
 
-def _promoted(op: Op, raw: list[Any]) -> list[Any]:
+def _promoted(op: Op, raw: list[Any], params: dict[str, Any]) -> list[Any]:
     if op.promote is None:
         return raw
     named = op.promote if isinstance(op.promote, tuple) else op.operands
     chosen = [op.listed or name in named for name in (op.operands * len(raw))[:len(raw)]]
     values = [v for v, c in zip(raw, chosen) if c and v is not None]
-    dtype = result_type(values)
+    numbers = [p for p in params.values() if p.__class__ is float] \
+        if op.kind == "elementwise" else []  # clamp(min=0.5) of integers is a float
+    dtype = result_type(values + numbers)
     if op.promote == "float":
         dtype = to_floating(dtype)
+    if not any(map(is_array, values)):  # where(mask, 1.0, 0.0): no array says the dtype
+        xp = array_module(*raw)
+        return [xp.asarray(v, dtype) if c else v for v, c in zip(raw, chosen)]
     return [_cast(v, dtype) if c else v for v, c in zip(raw, chosen)]
 
 

@@ -75,7 +75,14 @@ def pow_(a: Scalar, b: Scalar) -> Scalar:
     return a ** b
 
 
-@elementwise(vjp=dict(x=lambda g, x: g * scalar.sign(x)), operator="abs",
+@elementwise(vjp=dict(x=lambda g: scalar.conj(g)))
+def conj(x: Scalar) -> Scalar:
+    """The complex conjugate; a copy of a real x."""
+    return scalar.conj(x)
+
+
+# Not holomorphic: conj undoes the conjugate that the engine puts around a complex rule.
+@elementwise(vjp=dict(x=lambda g, x: g * scalar.conj(scalar.sign(x))), operator="abs",
              methods=("abs", "absolute"))
 def abs_(x: Scalar) -> Scalar:
     """Absolute value; the gradient at 0 is 0."""
@@ -163,8 +170,8 @@ def tanh(x: Scalar) -> Scalar:
 
 @elementwise(vjp=dict(x=lambda g, y: g * y * (1.0 - y)), promote="float")
 def sigmoid(x: Scalar) -> Scalar:
-    """``1 / (1 + exp(-x))``, by a tanh that never overflows."""
-    return 0.5 * scalar.tanh(0.5 * x) + 0.5
+    """``1 / (1 + exp(-x))``."""
+    return scalar.sigmoid(x)
 
 
 @elementwise(vjp=dict(x=lambda g, x: g * (1.1283791670955126 * scalar.exp(-(x * x)))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from minitorch_gpu import random
 from minitorch_gpu.device import Device, device_of, is_array, module_of, transfer
 from minitorch_gpu.device import device as as_device
 from minitorch_gpu.ops.dims import sizes
-from minitorch_gpu.registry.promotion import DEFAULT
+from minitorch_gpu.registry.promotion import DEFAULT, result_type
 from minitorch_gpu.tensor import Tensor
 
 Dtype = Any
@@ -48,7 +48,7 @@ def tensor(
         if array.dtype.kind not in "biufc":
             raise TypeError(f"cannot make a tensor from {type(data).__name__} of "
                             f"{array.dtype}: give numbers")
-        array = array.astype(dtype if dtype is not None else _default_dtype(array, data))
+        array = _converted(array, dtype if dtype is not None else _default_dtype(array, data))
     return _finish(array, device, requires_grad)
 
 
@@ -59,8 +59,27 @@ def _plain(data: Any) -> Any:
     return [_plain(d) for d in data] if isinstance(data, (list, tuple)) else data
 
 
+def _elements(data: Any) -> Iterator[Any]:
+    if not isinstance(data, (list, tuple)):
+        yield data
+        return
+    for part in data:
+        yield from _elements(part)
+
+
+def _converted(array: np.ndarray, dtype: Dtype) -> np.ndarray:
+    """``array`` in ``dtype``; an integer that does not fit is an error, not another number."""
+    result = array.astype(dtype)
+    if array.dtype.kind in "iu" and result.dtype.kind in "iu" and (result != array).any():
+        raise ValueError(f"tensor: {array[result != array][0]} does not fit {result.dtype}")
+    return result
+
+
 def _default_dtype(array: np.ndarray, data: Any) -> Dtype:
-    if isinstance(data, np.generic) or array.dtype.kind in "b":
+    """PyTorch's defaults for Python numbers; numbers that have a dtype of their own keep it."""
+    if hasattr(next(_elements(data), None), "dtype"):
+        return result_type([getattr(element, "array", element) for element in _elements(data)])
+    if array.dtype.kind == "b":
         return array.dtype
     if not array.size:
         return DEFAULT
@@ -131,7 +150,15 @@ def _like(make: Any) -> Callable[..., Tensor]:
     return like
 
 
-zeros_like, ones_like, full_like, empty_like = map(_like, (zeros, ones, full, empty))
+zeros_like, ones_like, empty_like = map(_like, (zeros, ones, empty))
+
+
+def full_like(x: Tensor, fill_value: Any, *, dtype: Dtype = None, device: Where | None = None,
+              requires_grad: bool = False) -> Tensor:
+    """``fill_value`` everywhere, with the shape, dtype and device of ``x``."""
+    return full(x.shape, fill_value, dtype=x.dtype if dtype is None else dtype,
+                device=device_of(x.array) if device is None else device,
+                requires_grad=requires_grad)
 
 
 def eye(n: int, m: int | None = None, *, dtype: Dtype = DEFAULT, device: Where = "cpu",
@@ -196,7 +223,7 @@ def bernoulli(p: Tensor, *, generator: Any = None) -> Tensor:
 def multinomial(
     p: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None
 ) -> Tensor:
-    """Indices drawn with probabilities proportional to ``p`` (..., n): int64 (..., num_samples).
+    """Indices drawn with probabilities like ``p`` (..., n): int64 (..., num_samples).
 
     By Gumbel's trick: the largest of ``log p + G`` is a draw, the k largest are k draws without
     replacement (Kool et al. 2019, section 2.2).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 Params = dict[str, Any]
@@ -12,9 +13,12 @@ def one_dim(dim: Any, ndim: int) -> int:
     """``dim`` counted from the front.
 
     Raises:
+        TypeError: it is no integer.
         IndexError: it lies outside ``-ndim .. ndim - 1`` (a 0-dim tensor has dims -1 and 0).
     """
-    dim, limit = int(dim), max(ndim, 1)
+    if isinstance(dim, bool):
+        raise TypeError(f"dim must be an integer, not {dim}")
+    dim, limit = index(dim), max(ndim, 1)
     if not -limit <= dim < limit:
         raise IndexError(f"dim {dim} is out of range for a tensor of {ndim} dims: use "
                          f"{-limit}..{limit - 1}")
@@ -23,7 +27,7 @@ def one_dim(dim: Any, ndim: int) -> int:
 
 def many_dims(dim: Any, ndim: int) -> tuple[int, ...]:
     """A dim, several, or None for all, as a sorted tuple without repeats."""
-    if dim is None or dim == ():
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return tuple(range(ndim))
     dims = [dim] if not isinstance(dim, (tuple, list)) else list(dim)
     result = [one_dim(d, ndim) for d in dims]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from minitorch_gpu.index import Cut, as_plain
 from minitorch_gpu.ops.dims import along, one_dim
 from minitorch_gpu.registry import Ints, primitive
 from minitorch_gpu.registry.scalar import OPS
+from minitorch_gpu.tensor import Tensor
 
 Array = Any
 Params = dict[str, Any]
@@ -274,31 +275,42 @@ def one_hot(xp: Any, x: Array, num_classes: int = -1) -> Array:
     return (x[..., None] == xp.arange(classes)).astype(np.int64)
 
 
-def nonzero(x: Any) -> Any:
-    """Coordinates of the non-zero elements: (count, ndim), int64."""
+def nonzero(x: Any, *, as_tuple: bool = False) -> Any:
+    """Coordinates of the non-zero elements: (count, ndim), int64; or one tensor per dim."""
     raw = getattr(x, "array", x)
-    places = array_module(raw).argwhere(raw)
-    return type(x)(places) if places is not raw and hasattr(x, "edge") else places
+    wrap = Tensor if isinstance(x, Tensor) else lambda places: places
+    if as_tuple:
+        return tuple(map(wrap, raw.nonzero()))
+    return wrap(array_module(raw).argwhere(raw))
 
 
-def max_along(x: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
+class Extreme(NamedTuple):
+    """The largest or smallest values along a dim, and where they are."""
+
+    values: Any
+    indices: Any
+
+
+def max_along(x: Any, dim: int, keepdim: bool = False) -> Extreme:
     """Largest values along ``dim`` and their indices; one index gets the whole gradient."""
     return _extreme_along(x, OPS["argmax"], dim, keepdim)
 
 
-def min_along(x: Any, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
+def min_along(x: Any, dim: int, keepdim: bool = False) -> Extreme:
     """Smallest values along ``dim`` and their indices."""
     return _extreme_along(x, OPS["argmin"], dim, keepdim)
 
 
-def _extreme_along(x: Any, arg: Any, dim: int, keepdim: bool) -> tuple[Any, Any]:
+def _extreme_along(x: Any, arg: Any, dim: int, keepdim: bool) -> Extreme:
     place = one_dim(dim, x.ndim)
+    if not x.ndim:
+        return _extreme_along(OPS["reshape"](x, shape=(1,)), arg, 0, False)
     indices = arg(x, dim=place, keepdim=True)
     values = OPS["gather_along"](x, indices, dim=place)
     if keepdim:
-        return values, indices
+        return Extreme(values, indices)
     shape = x.shape[:place] + x.shape[place + 1:]
-    return OPS["reshape"](values, shape=shape), OPS["reshape"](indices, shape=shape)
+    return Extreme(OPS["reshape"](values, shape=shape), OPS["reshape"](indices, shape=shape))
 
 
 @primitive("(...)->(...)", promote=None, normalise=along)

@@ -18,6 +18,12 @@ DIMS = (dict(x=(2, 3, 4)), dict(x=(2, 3, 4), dim=-1),
         dict(x=(2, 1, 3), dim=1, keepdim=True))
 
 
+# Below, ``add.reduce`` and not ``.sum``: what overflows in it warns in this package's name.
+def _sum_dtype(x: Any) -> Any:
+    """Booleans and integers of every width add up and multiply in int64."""
+    return None if is_floating(x.dtype) else np.int64
+
+
 def _spread(value: Any, like: Any, dim: Dims, keepdim: bool) -> Any:
     """A reduced value back over the reduced dims, ready to broadcast."""
     return value if keepdim else OPS["reshape"](value, shape=kept(like.shape, dim))
@@ -33,11 +39,10 @@ def sum_(
     xp: Any, x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Array:
     """Sum over ``dim`` (all by default); booleans and integers sum in int64."""
-    if dtype is None and not is_floating(x.dtype):
-        dtype = np.int64
+    dtype = _sum_dtype(x) if dtype is None else dtype
     if dtype is None and is_half(x.dtype):
-        return x.sum(dim, dtype=np.float32, keepdims=keepdim).astype(x.dtype)
-    return x.sum(dim, dtype=dtype, keepdims=keepdim)
+        return xp.add.reduce(x, dim, np.float32, keepdims=keepdim).astype(x.dtype)
+    return xp.add.reduce(x, dim, dtype, keepdims=keepdim)
 
 
 @primitive(
@@ -54,23 +59,39 @@ def mean(xp: Any, x: Array, dim: Any = None, keepdim: bool = False) -> Array:
     size = count(x.shape, dim)
     if not size:
         return xp.full(np.sum(x, dim, keepdims=keepdim).shape, xp.nan, x.dtype)
-    return x.sum(dim, keepdims=keepdim) / size
+    return xp.add.reduce(x, dim, keepdims=keepdim) / size
 
 
-@composite("(...)->(...)", normalise=reduces,
+def _spreads(params: dict[str, Any], x: Any) -> dict[str, Any]:
+    """For var and std: PyTorch's older ``unbiased``, also as the only argument."""
+    if isinstance(params["dim"], bool):
+        params = {**params, "dim": None, "unbiased": params["dim"]}
+    if params["unbiased"] is not None:
+        params = {**params, "correction": int(params["unbiased"]), "unbiased": None}
+    return reduces(params, x)
+
+
+@composite("(...)->(...)", normalise=_spreads,
            examples=(*DIMS[:4], dict(x=(2, 3), dim=1, correction=0)))
-def var(x: Array, dim: Any = None, keepdim: bool = False, *, correction: int = 1) -> Array:
-    """Variance over ``dim``, divided by N - correction; two passes, so nothing cancels."""
+def var(x: Array, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: int = 1) -> Array:
+    """Variance over ``dim``, divided by N - correction; two passes, so nothing cancels.
+
+    ``unbiased`` is PyTorch's older way to say correction 1 or 0.
+    """
     centred = x - OPS["mean"](x, dim=dim, keepdim=True)
     freedom = max(count(x.shape, dim) - correction, 0)
     total = OPS["sum"](centred * centred, dim=dim, keepdim=keepdim)
     return total / freedom if freedom else total * float("nan")
 
 
-@composite("(...)->(...)", normalise=reduces, examples=DIMS[:4])
-def std(x: Array, dim: Any = None, keepdim: bool = False, *, correction: int = 1) -> Array:
-    """Standard deviation over ``dim``: the root of ``var``."""
-    return OPS["sqrt"](OPS["var"](x, dim=dim, keepdim=keepdim, correction=correction))
+@composite("(...)->(...)", normalise=_spreads, examples=DIMS[:4])
+def std(x: Array, dim: Any = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: int = 1) -> Array:
+    """Standard deviation over ``dim``: the root of ``var``; its gradient is 0 where it is 0."""
+    square = OPS["var"](x, dim=dim, keepdim=keepdim, correction=correction)
+    flat = OPS["eq"](square, 0.0)
+    return OPS["where"](flat, square, OPS["sqrt"](OPS["where"](flat, 1.0, square)))
 
 
 def _extreme_slope(g: Any, y: Any, x: Any, dim: Dims, keepdim: bool) -> Any:
@@ -166,7 +187,7 @@ def _shifted(rows: Any, step: int) -> Any:
            examples=DIMS)
 def prod(xp: Any, x: Array, dim: Any = None, keepdim: bool = False) -> Array:
     """Product over ``dim``; the gradient is right where elements are zero."""
-    return x.prod(dim, keepdims=keepdim)
+    return xp.multiply.reduce(x, dim, _sum_dtype(x), keepdims=keepdim)
 
 
 @composite("(...)->(...)", normalise=reduces, promote="float", examples=DIMS)
@@ -238,7 +259,7 @@ def vector_norm(
     if ord == 0.0:
         return (size != 0).sum(dim, keepdims=keepdim).astype(x.dtype)
     if ord == 1.0:
-        return size.sum(dim, keepdims=keepdim)
+        return xp.add.reduce(size, dim, keepdims=keepdim)
     if ord == 2.0:
-        return xp.sqrt((size * size).sum(dim, keepdims=keepdim))
-    return (size ** ord).sum(dim, keepdims=keepdim) ** (1.0 / ord)
+        return xp.sqrt(xp.add.reduce(size * size, dim, keepdims=keepdim))
+    return xp.add.reduce(size ** ord, dim, keepdims=keepdim) ** (1.0 / ord)

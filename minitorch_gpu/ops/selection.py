@@ -186,18 +186,18 @@ def gelu(x: Scalar, *, approximate: str = "none") -> Scalar:
 
 
 def _silu_slope(g: Scalar, x: Scalar) -> Scalar:
-    s = 0.5 * scalar.tanh(0.5 * x) + 0.5
+    s = scalar.sigmoid(x)
     return g * (s + x * s * (1.0 - s))
 
 
 @elementwise(vjp=dict(x=_silu_slope), promote="float", methods=())
 def silu(x: Scalar) -> Scalar:
     """``x * sigmoid(x)``."""
-    return x * (0.5 * scalar.tanh(0.5 * x) + 0.5)
+    return x * scalar.sigmoid(x)
 
 
 @elementwise(
-    vjp=dict(x=lambda g, x, beta: g * (0.5 * scalar.tanh(0.5 * beta * x) + 0.5)),
+    vjp=dict(x=lambda g, x, beta: g * scalar.sigmoid(beta * x)),
     promote="float", methods=(), examples=({}, dict(beta=2.0)),
 )
 def softplus(x: Scalar, *, beta: float = 1.0) -> Scalar:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from minitorch_gpu.device import device, device_of, transfer
+from minitorch_gpu.index import Cut
 from minitorch_gpu.ops.dims import many_dims, one_dim, sizes
 from minitorch_gpu.registry import primitive
 from minitorch_gpu.registry.scalar import OPS
@@ -31,7 +33,7 @@ def sum_to(xp: Any, x: Array, shape: Shape) -> Array:
     """Sum over the dims that broadcasting ``shape`` to x's would have added or stretched."""
     lead = x.ndim - len(shape)
     stretched = tuple(lead + i for i, s in enumerate(shape) if s == 1 != x.shape[lead + i])
-    total = x.sum(tuple(range(lead)) + stretched, keepdims=True)
+    total = xp.add.reduce(x, tuple(range(lead)) + stretched, keepdims=True)
     return total.reshape(shape)
 
 
@@ -84,7 +86,6 @@ def _inferred(params: Params, x: Any) -> Params:
 
 @primitive("(...)->(...)", vjp=dict(x=lambda g, x_like: OPS["reshape"](g, shape=x_like.shape)),
            promote=None, view=True, normalise=_inferred, variadic="shape",
-           methods=("reshape", "view"),
            examples=(dict(x=(2, 6), shape=(3, -1)), dict(x=(2, 3), shape=(6,)),
                      dict(x=(), shape=(1, 1))))
 def reshape(xp: Any, x: Array, shape: Shape) -> Array:
@@ -97,15 +98,8 @@ def flatten(x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     first, last = one_dim(start_dim, x.ndim), one_dim(end_dim, x.ndim)
     if first > last:
         raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
-    return OPS["reshape"](x, shape=(*x.shape[:first], -1, *x.shape[last + 1:])
-                          if x.size else _flat_shape(x.shape, first, last))
-
-
-def _flat_shape(shape: Shape, first: int, last: int) -> Shape:
-    product = 1
-    for size in shape[first:last + 1]:
-        product *= size
-    return (*shape[:first], product, *shape[last + 1:])
+    joined = math.prod(x.shape[first:last + 1])
+    return OPS["reshape"](x, shape=(*x.shape[:first], joined, *x.shape[last + 1:]))
 
 
 def squeeze(x: Any, dim: Any = None) -> Any:
@@ -202,13 +196,14 @@ def _lists_along(params: Params, *xs: Any) -> Params:
 
 
 @primitive("(...)*->(...)",
-           vjp=dict(xs=lambda g, xs_like, dim: OPS["split"](
-               g, sizes=tuple(x.shape[dim] for x in xs_like), dim=dim)),
+           vjp=dict(tensors=lambda g, tensors_like, dim: OPS["split"](
+               g, sizes=tuple(x.shape[dim] for x in tensors_like), dim=dim)),
            normalise=_lists_along, methods=(),
-           examples=(dict(xs=[(2, 3), (1, 3)]), dict(xs=[(2, 3), (2, 1), (2, 2)], dim=-1)))
-def cat(xp: Any, xs: list[Array], dim: int = 0) -> Array:
+           examples=(dict(tensors=[(2, 3), (1, 3)]),
+                     dict(tensors=[(2, 3), (2, 1), (2, 2)], dim=-1)))
+def cat(xp: Any, tensors: list[Array], dim: int = 0) -> Array:
     """The tensors one after another along ``dim``."""
-    return xp.concatenate(xs, dim)
+    return xp.concatenate(tensors, dim)
 
 
 def stack(tensors: Any, dim: int = 0) -> Any:
@@ -247,13 +242,15 @@ def chunk(x: Any, chunks: int, dim: int = 0) -> Any:
     """At most ``chunks`` parts of equal size along ``dim``, the last one smaller."""
     if chunks <= 0:
         raise ValueError(f"chunk: chunks must be positive, not {chunks}")
-    return OPS["split"](x, -(-x.shape[one_dim(dim, x.ndim)] // chunks) or 1, dim=dim)
+    size = x.shape[one_dim(dim, x.ndim)]
+    return OPS["split"](x, -(-size // chunks) or (0,) * chunks, dim=dim)
 
 
 def unbind(x: Any, dim: int = 0) -> tuple[Any, ...]:
     """The slices along ``dim``, without it."""
     place = one_dim(dim, x.ndim)
-    return tuple(OPS["select"](x, dim=place, index=i) for i in range(x.shape[place]))
+    before = (Cut(None, None, None),) * place
+    return tuple(OPS["getitem"](x, index=(*before, i)) for i in range(x.shape[place]))
 
 
 def _triangle(params: Params, x: Any) -> Params:

@@ -84,6 +84,20 @@ class Intrinsic:
         return OPS[self.name](*args)
 
 
+class Sigmoid(Intrinsic):
+    """``1 / (1 + exp(-x))``, exact to a few units in the last place for every x."""
+
+    def __call__(self, *args: Any) -> Any:
+        x = args[0]
+        if isinstance(x, (float, int, complex, np.generic)):
+            x = np.asarray(x)
+        if not is_array(x):
+            return super().__call__(x)
+        y = array_module(x).exp(-x)
+        y += 1.0
+        return array_module(x).reciprocal(y, out=y if y.ndim else None)
+
+
 class Where(Intrinsic):
     """Choice by a mask; with 0 on one side by bits, since branches on random masks are slow."""
 
@@ -122,11 +136,12 @@ INTRINSICS = {
         "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan",
         "asin:arcsin", "acos:arccos", "atan:arctan", "atan2:arctan2", "sinh", "cosh", "tanh",
         "asinh:arcsinh", "acosh:arccosh", "atanh:arctanh", "floor", "ceil", "trunc",
-        "round:rint", "abs", "sign", "maximum", "minimum", "isnan", "isinf",
+        "round", "abs", "sign", "maximum", "minimum", "isnan", "isinf",
         "isfinite", "fmod", "copysign", "hypot", "square", "conj:conjugate",
         "floor_divide", "remainder",
         "logical_and", "logical_or", "logical_xor", "logical_not",
     ),
+    "sigmoid": Sigmoid("sigmoid", "sigmoid", True),
     "where": Where("where", "where", False),
     **_make(True, "erf", "erfc", "erfinv", "lgamma:gammaln", "digamma"),
 }
