@@ -49,8 +49,8 @@ def along(params: Params, x: Any, *rest: Any) -> Params:
 def sizes(shape: Any) -> tuple[int, ...]:
     """A shape given as an int or a sequence of ints, as a tuple."""
     if isinstance(shape, Sequence):
-        return tuple(int(s) for s in shape)
-    return (int(shape),)
+        return tuple(index(s) for s in shape)
+    return (index(shape),)
 
 
 def kept(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -49,7 +49,7 @@ def _pair(value: Function, slope: Function) -> tuple[Function, Function]:
         losses = value(xp, xp.asarray(input - target))
         if reduction == "none":
             return losses, None
-        total = losses.sum()
+        total = xp.add.reduce(losses, None)
         return (total if reduction == "sum" else total / losses.dtype.type(losses.size)), None
 
     def backward(xp: Any, g: Array, residuals: None, inputs: Any, needs: Any, *,
@@ -105,7 +105,7 @@ def l1_loss(input: Any, target: Any, *, reduction: str = "mean") -> Any:
 
 # ---------------------------------------------------------------- of a logit
 @elementwise(
-    vjp=dict(x=lambda g, x, target: g * (0.5 * scalar.tanh(0.5 * x) + 0.5 - target),
+    vjp=dict(x=lambda g, x, target: g * (scalar.sigmoid(x) - target),
              target=lambda g, x: -(g * x)),
     promote="float", methods=(),
 )
