@@ -9,6 +9,8 @@ from minitorch_gpu.nn import functional as F
 from minitorch_gpu.nn.module import Module
 from minitorch_gpu.tensor import Tensor
 
+REQUIRED: Any = object()  # stands for the default of an option that has none
+
 
 class _Activation(Module):
     """A function of one tensor with options fixed at construction."""
@@ -20,26 +22,32 @@ class _Activation(Module):
         super().__init__()
         values = {**self.options, **dict(zip(self.options, args)), **kwargs}
         unknown = set(values) - set(self.options)
+        twice = set(list(self.options)[:len(args)]) & set(kwargs)
+        missing = [name for name, value in values.items() if value is REQUIRED]
         if unknown or len(args) > len(self.options):
             raise TypeError(f"{type(self).__name__} takes {list(self.options) or 'nothing'}, "
                             f"got {sorted(unknown) or args}")
+        if missing or twice:
+            raise TypeError(f"{type(self).__name__} needs {', '.join(missing or twice)}"
+                            f"{' once' if twice else ''}")
         for name, value in values.items():
             setattr(self, name, value)
 
     def forward(self, input: Tensor) -> Tensor:
         """Elementwise, or along ``dim``."""
-        return type(self).function(input, **{name: getattr(self, name) for name in self.options})
+        options = {name: getattr(self, name) for name in self.options}
+        return type(self).function(input, **options)
 
     def extra_repr(self) -> str:
-        """The options that differ from their defaults."""
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name, default in
-                         self.options.items() if getattr(self, name) != default)
+        """The options."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.options
+                         if name != "inplace" or self.inplace)
 
 
 class ReLU(_Activation):
-    """``max(x, 0)``."""
+    """``max(x, 0)``; ``inplace=True`` writes to (or rebinds) the input."""
 
-    function, options = staticmethod(F.relu), {}
+    function, options = staticmethod(F.relu), {"inplace": False}
 
 
 class LeakyReLU(_Activation):
@@ -81,17 +89,17 @@ class Sigmoid(_Activation):
 class Softmax(_Activation):
     """``exp(x)`` normalised to sum 1 along ``dim``."""
 
-    function, options = staticmethod(F.softmax), {"dim": None}
+    function, options = staticmethod(F.softmax), {"dim": REQUIRED}
 
 
 class LogSoftmax(_Activation):
     """The logarithm of softmax along ``dim``."""
 
-    function, options = staticmethod(F.log_softmax), {"dim": None}
+    function, options = staticmethod(F.log_softmax), {"dim": REQUIRED}
 
 
 class Dropout(Module):
-    """In training, zeros with probability p and the rest divided by 1 - p (Hinton et al. 2012)."""
+    """In training, zeros with probability p, the rest divided by 1 - p (Hinton et al. 2012)."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()

@@ -32,11 +32,11 @@ class MultiheadAttention(Module):
 
     def __init__(
         self, embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True,
-        kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
+        *, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False,
         device: Any = "cpu", dtype: Any = DEFAULT,
     ) -> None:
         super().__init__()
-        if embed_dim % num_heads:
+        if num_heads < 1 or embed_dim % num_heads:
             raise ValueError(f"embed_dim {embed_dim} is not divisible by num_heads {num_heads}")
         self.embed_dim, self.num_heads, self.dropout = embed_dim, num_heads, dropout
         self.kdim = embed_dim if kdim is None else kdim
@@ -80,13 +80,18 @@ class MultiheadAttention(Module):
                 (N, H, L, S).
             is_causal: a hint that attn_mask is the causal mask, which must be given too.
 
+        Raises:
+            ValueError: shapes that do not fit, or is_causal without attn_mask.
+            TypeError: a mask of integers.
+
         Returns:
             The output, shaped as query, and the weights or None. An input without the batch
             dim gives an output without it.
         """
         if is_causal and attn_mask is None:
             raise ValueError("is_causal is a hint about attn_mask: give the mask as well")
-        batched = query.ndim == 3
+        _check_inputs(query, key, value, 0 if self.batch_first else 1)
+        batched, alike = query.ndim == 3, query is key is value
         if not batched:
             query, key, value = (t.unsqueeze(0 if self.batch_first else 1)
                                  for t in (query, key, value))
@@ -94,7 +99,7 @@ class MultiheadAttention(Module):
                 key_padding_mask = key_padding_mask.unsqueeze(0)
         if not self.batch_first:
             query, key, value = (t.transpose(0, 1) for t in (query, key, value))
-        q, k, v = (self._heads(t) for t in self._projected(query, key, value))
+        q, k, v = (self._heads(t) for t in self._projected(query, key, value, alike))
         mask = self._mask(attn_mask, key_padding_mask, q, k)
         output, weights = self._attend(q, k, v, mask, need_weights)
         batch, _, length, _ = q.shape
@@ -108,12 +113,14 @@ class MultiheadAttention(Module):
             weights = None if weights is None else weights.squeeze(0)
         return output, weights
 
-    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> list[Tensor]:
+    def _projected(
+        self, query: Tensor, key: Tensor, value: Tensor, alike: bool
+    ) -> list[Tensor]:
         biases = [None] * 3 if self.in_proj_bias is None else self.in_proj_bias.split(
             self.embed_dim)
         if self.in_proj_weight is None:
             weights: Any = (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
-        elif query is key is value:
+        elif alike:
             return list(F.linear(query, self.in_proj_weight, self.in_proj_bias).split(
                 self.embed_dim, dim=2))
         else:
@@ -123,19 +130,23 @@ class MultiheadAttention(Module):
     def _heads(self, x: Tensor) -> Tensor:
         """(N, L, E) -> (N, H, L, E / H)."""
         batch, length, _ = x.shape
-        return x.reshape(batch, length, self.num_heads, -1).transpose(1, 2)
+        return x.reshape(batch, length, self.num_heads,
+                         self.embed_dim // self.num_heads).transpose(1, 2)
 
     def _mask(
         self, attn_mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor
     ) -> Tensor | None:
         """One additive mask that broadcasts to (N, H, L, S); -inf where not allowed."""
+        batch, heads, length, _ = q.shape
+        places = k.shape[2]
         masks = []
         if attn_mask is not None:
+            _check("attn_mask", attn_mask, (length, places), (batch * heads, length, places))
             mask = _additive(attn_mask, q)
-            masks.append(mask.reshape(-1, self.num_heads, *mask.shape[-2:])
-                         if mask.ndim == 3 else mask)
+            masks.append(mask.reshape(batch, heads, length, places) if mask.ndim == 3 else mask)
         if padding is not None:
-            masks.append(_additive(padding, q).reshape(k.shape[0], 1, 1, k.shape[2]))
+            _check("key_padding_mask", padding, (batch, places))
+            masks.append(_additive(padding, q).reshape(batch, 1, 1, places))
         return masks[0] + masks[1] if len(masks) == 2 else masks[0] if masks else None
 
     def _attend(
@@ -150,10 +161,29 @@ class MultiheadAttention(Module):
         return weights @ v, weights
 
 
+def _check_inputs(query: Tensor, key: Tensor, value: Tensor, batch_dim: int) -> None:
+    shapes = (query.shape, key.shape, value.shape)
+    fits = query.ndim in (2, 3) and query.ndim == key.ndim == value.ndim
+    if fits and query.ndim == 3:
+        fits = query.shape[batch_dim] == key.shape[batch_dim] == value.shape[batch_dim]
+    if not fits or key.shape[:-1] != value.shape[:-1]:
+        raise ValueError(
+            "query, key and value must be (length, features), or the three with a batch dim "
+            f"{batch_dim} of one size, key and value of one length; they are {shapes}")
+
+
+def _check(name: str, mask: Tensor, *allowed: tuple[int, ...]) -> None:
+    if mask.dtype != bool and not mask.is_floating_point():
+        raise TypeError(f"{name} is {mask.dtype}; it must be bool or floating")
+    if mask.shape not in allowed:
+        raise ValueError(f"{name} has shape {mask.shape}; it must be "
+                         f"{' or '.join(map(str, allowed))}")
+
+
 def _additive(mask: Tensor, like: Tensor) -> Tensor:
-    """A boolean mask (True: not allowed) as values to add."""
+    """A mask as values to add, in the dtype of ``like``; where it is boolean, True is -inf."""
     if mask.dtype != bool:
-        return mask
+        return mask.to(dtype=like.dtype)
     blocked = ones(1, dtype=like.dtype, device=like.device) * float("-inf")
     result: Tensor = OPS["where"](mask, blocked, zeros(1, dtype=like.dtype, device=like.device))
     return result

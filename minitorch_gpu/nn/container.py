@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, groupby
 from typing import Any
 
 from minitorch_gpu.nn.module import Module
@@ -17,7 +18,8 @@ class ModuleList(Module):
 
     def append(self, module: Module) -> ModuleList:
         """Add a module at the end."""
-        self.register_module(str(len(self)), module)
+        free = (str(n) for n in count(len(self)) if str(n) not in self._modules)
+        self.register_module(next(free), module)  # a slice of a Sequential kept its names
         return self
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
@@ -51,20 +53,34 @@ class ModuleList(Module):
 
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            return type(self)._of(list(self)[index])
+            return self._part(index)
         return list(self)[self._place(index)]
 
     def __setitem__(self, index: int, module: Module) -> None:
         setattr(self, list(self._modules)[self._place(index)], module)
 
-    def __delitem__(self, index: int) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         modules = list(self)
-        del modules[self._place(index)]
+        del modules[index if isinstance(index, slice) else self._place(index)]
         self._renew(modules)
 
-    @classmethod
-    def _of(cls, modules: list[Module]) -> ModuleList:
-        return cls(modules)
+    def pop(self, index: int = -1) -> Any:
+        """Take a module out and return it; those behind move up."""
+        module = self[self._place(index)]
+        del self[index]
+        return module
+
+    def _shown_children(self) -> list[tuple[str, str]]:
+        """Neighbours that look the same on one line: ``(0-2): 3 x ReLU()``."""
+        shown = []
+        for text, run in groupby(super()._shown_children(), key=lambda item: item[1]):
+            first, *rest = [name for name, _ in run]
+            shown.append((f"{first}-{rest[-1]}", f"{len(rest) + 1} x {text}") if rest
+                         else (first, text))
+        return shown
+
+    def _part(self, index: slice) -> ModuleList:
+        return ModuleList(list(self)[index])
 
 
 class Sequential(ModuleList):
@@ -81,9 +97,10 @@ class Sequential(ModuleList):
         else:
             self.extend(modules)
 
-    @classmethod
-    def _of(cls, modules: list[Module]) -> Sequential:
-        return cls(*modules)
+    _shown_children = Module._shown_children
+
+    def _part(self, index: slice) -> Sequential:
+        return Sequential(dict(list(self._modules.items())[index]))  # each keeps its name
 
     def forward(self, x: Any) -> Any:
         """Apply the modules in order."""
@@ -97,14 +114,29 @@ class ModuleDict(Module):
 
     def __init__(self, modules: Mapping[str, Module] | None = None) -> None:
         super().__init__()
-        for name, module in (modules or {}).items():
-            self[name] = module
+        self.update(modules or {})
 
     def __getitem__(self, name: str) -> Any:
         return self._modules[name]
 
     def __setitem__(self, name: str, module: Module) -> None:
         self.register_module(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self._modules:
+            raise KeyError(name)
+        delattr(self, name)
+
+    def pop(self, name: str) -> Any:
+        """Take a module out and return it."""
+        module = self[name]
+        del self[name]
+        return module
+
+    def update(self, modules: Mapping[str, Module]) -> None:
+        """Add or replace several modules."""
+        for name, module in modules.items():
+            self[name] = module
 
     def __contains__(self, name: object) -> bool:
         return name in self._modules

@@ -13,8 +13,19 @@ from minitorch_gpu.registry.promotion import DEFAULT
 from minitorch_gpu.tensor import Parameter, Tensor
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+def _pair(name: str, value: Any, least: int = 1) -> tuple[int, int]:
+    pair = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2 or min(pair) < least:
+        raise ValueError(f"{name} is {value}; it must be an int or a pair, from {least}")
+    return pair
+
+
+def _padding(value: Any) -> tuple[int, int] | str:
+    if not isinstance(value, str):
+        return _pair("padding", value, least=0)
+    if value not in ("same", "valid"):
+        raise ValueError(f'padding is {value!r}; use "same", "valid", an int or a pair')
+    return value
 
 
 class Conv2d(Module):
@@ -35,20 +46,21 @@ class Conv2d(Module):
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any, stride: Any = 1,
         padding: Any = 0, dilation: Any = 1, groups: int = 1, bias: bool = True,
-        device: Any = "cpu", dtype: Any = DEFAULT,
+        *, device: Any = "cpu", dtype: Any = DEFAULT,
     ) -> None:
         super().__init__()
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise ValueError(f"groups={groups} must divide in_channels={in_channels} and "
                              f"out_channels={out_channels}")
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride, self.dilation = map(_pair, (kernel_size, stride, dilation))
-        self.padding = padding if isinstance(padding, str) else _pair(padding)
+        self.kernel_size = _pair("kernel_size", kernel_size)
+        self.stride, self.dilation = _pair("stride", stride), _pair("dilation", dilation)
+        self.padding = _padding(padding)
         self.groups = groups
         shape = (out_channels, in_channels // groups, *self.kernel_size)
         self.weight = Parameter(empty(*shape, dtype=dtype, device=device))
-        self.register_parameter(
-            "bias", Parameter(empty(out_channels, dtype=dtype, device=device)) if bias else None)
+        self.register_parameter("bias", Parameter(
+            empty(out_channels, dtype=dtype, device=device)) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -68,7 +80,7 @@ class Conv2d(Module):
                  f"stride={self.stride}"]
         for name, default in (("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)):
             if getattr(self, name) != default:
-                parts.append(f"{name}={getattr(self, name)!r}")
+                parts.append(f"{name}={getattr(self, name)}")
         return ", ".join(parts + ["bias=False"] * (self.bias is None))
 
 
@@ -91,10 +103,14 @@ class MaxPool2d(_Pool2d):
 
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-        ceil_mode: bool = False,
+        *, ceil_mode: bool = False,
     ) -> None:
         super().__init__(kernel_size, stride, padding)
         self.dilation, self.ceil_mode = dilation, ceil_mode
+
+    def extra_repr(self) -> str:
+        """The windows."""
+        return f"{super().extra_repr()}, dilation={self.dilation}, ceil_mode={self.ceil_mode}"
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, C, H, W) -> (N, C, H', W')."""

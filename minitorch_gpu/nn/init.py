@@ -1,7 +1,7 @@
 """Initial values of parameters: PyTorch's distributions, drawn by our generator, in place.
 
 ``shard={dim: (start, total)}`` draws only the slice of a larger parameter that a rank holds;
-fans are then those of ``fan_shape``, the full shape.
+fans are those of the full shape, or of ``fan_shape`` where a parameter is several weights.
 """
 
 from __future__ import annotations
@@ -46,6 +46,15 @@ def fans(shape: Shape) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
+def _cuts(tensor: Tensor, shard: Shard) -> list[tuple[int, int]]:
+    """(start, total) of every dim."""
+    return [(shard or {}).get(dim, (0, n)) for dim, n in enumerate(tensor.shape)]
+
+
+def _whole_shape(tensor: Tensor, shard: Shard) -> Shape:
+    return tuple(total for _, total in _cuts(tensor, shard))
+
+
 def _write(tensor: Tensor, values: Any) -> Tensor:
     write_raw(tensor.array, values, "init")
     return tensor
@@ -76,6 +85,8 @@ def trunc_normal_(
     """Normal, limited to [a, b], by inverting the distribution function of a uniform draw."""
     from scipy.special import ndtr, ndtri
 
+    if std <= 0 or a >= b:
+        raise ValueError(f"trunc_normal_ needs std > 0 and a < b, got std={std}, a={a}, b={b}")
     low, high = ndtr((a - mean) / std), ndtr((b - mean) / std)
     draw = random.uniform(tensor.shape, low, high, dtype=np.float64, generator=generator,
                           shard=shard)
@@ -104,8 +115,8 @@ def xavier_uniform_(
     fan_shape: Shape | None = None,
 ) -> Tensor:
     """Uniform in +-gain * sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010, eq. 16)."""
-    fan_in, fan_out = fans(fan_shape or tensor.shape)
-    bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
+    fan_in, fan_out = fans(fan_shape or _whole_shape(tensor, shard))
+    bound = gain * math.sqrt(6.0 / max(fan_in + fan_out, 1))
     return uniform_(tensor, -bound, bound, generator=generator, shard=shard)
 
 
@@ -114,8 +125,8 @@ def xavier_normal_(
     fan_shape: Shape | None = None,
 ) -> Tensor:
     """Normal with std gain * sqrt(2 / (fan_in + fan_out))."""
-    fan_in, fan_out = fans(fan_shape or tensor.shape)
-    std = gain * math.sqrt(2.0 / (fan_in + fan_out))
+    fan_in, fan_out = fans(fan_shape or _whole_shape(tensor, shard))
+    std = gain * math.sqrt(2.0 / max(fan_in + fan_out, 1))
     return normal_(tensor, 0.0, std, generator=generator, shard=shard)
 
 
@@ -131,7 +142,8 @@ def kaiming_uniform_(
     generator: Any = None, shard: Shard = None, fan_shape: Shape | None = None,
 ) -> Tensor:
     """Uniform in +-gain * sqrt(3 / fan) (He et al. 2015)."""
-    bound = math.sqrt(3.0) * _kaiming_std(fan_shape or tensor.shape, a, mode, nonlinearity)
+    shape = fan_shape or _whole_shape(tensor, shard)
+    bound = math.sqrt(3.0) * _kaiming_std(shape, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator=generator, shard=shard)
 
 
@@ -140,23 +152,28 @@ def kaiming_normal_(
     generator: Any = None, shard: Shard = None, fan_shape: Shape | None = None,
 ) -> Tensor:
     """Normal with std gain / sqrt(fan) (He et al. 2015, eq. 10)."""
-    std = _kaiming_std(fan_shape or tensor.shape, a, mode, nonlinearity)
+    std = _kaiming_std(fan_shape or _whole_shape(tensor, shard), a, mode, nonlinearity)
     return normal_(tensor, 0.0, std, generator=generator, shard=shard)
 
 
-def orthogonal_(tensor: Tensor, gain: float = 1.0, *, generator: Any = None) -> Tensor:
+def orthogonal_(
+    tensor: Tensor, gain: float = 1.0, *, generator: Any = None, shard: Shard = None
+) -> Tensor:
     """Rows (or columns, if fewer) orthonormal, times gain (Saxe et al. 2014).
 
     The QR decomposition of a normal matrix, signs fixed so that it is uniformly distributed.
+    With ``shard`` the whole is drawn, then cut.
     """
     if tensor.ndim < 2:
         raise ValueError(f"orthogonal_ needs at least 2 dims, the shape is {tensor.shape}")
-    rows, columns = tensor.shape[0], tensor.numel() // max(tensor.shape[0], 1)
+    cuts, shape = _cuts(tensor, shard), _whole_shape(tensor, shard)
+    rows, columns = shape[0], math.prod(shape[1:])
     flat = random.normal((max(rows, columns), min(rows, columns)), dtype=np.float64,
                          generator=generator)
     q, r = np.linalg.qr(flat)
     q = q * np.sign(np.diag(r))
-    values = gain * (q if rows >= columns else q.T).reshape(tensor.shape)
+    whole = gain * (q if rows >= columns else q.T).reshape(shape)
+    values = whole[tuple(slice(start, start + n) for (start, _), n in zip(cuts, tensor.shape))]
     tensor.data.copy_(Tensor(values.astype(tensor.dtype)).to(tensor.device))
     return tensor
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
+
+import numpy as np
 
 from minitorch_gpu.nn import functional as F
 from minitorch_gpu.nn.module import Module
@@ -44,14 +47,15 @@ class L1Loss(_Loss):
 
     def terms(self, input: Tensor, target: Tensor) -> tuple[Tensor, Any]:
         """Summed absolute differences and their number."""
-        return F.l1_loss(input, target, reduction="sum"), input.numel()
+        count = prod(np.broadcast_shapes(input.shape, target.shape))
+        return F.l1_loss(input, target, reduction="sum"), count
 
 
 class BCEWithLogitsLoss(_Loss):
     """Binary cross entropy of logits, stable for large ones."""
 
     def __init__(
-        self, weight: Tensor | None = None, reduction: str = "mean",
+        self, weight: Tensor | None = None, *, reduction: str = "mean",
         pos_weight: Tensor | None = None,
     ) -> None:
         super().__init__(reduction)

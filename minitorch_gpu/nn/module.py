@@ -83,24 +83,34 @@ class Module:
 
     # ---------------------------------------------------------------- attributes
     def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, (Parameter, Module)):
+            self._enter(name, value)
+        elif "_modules" in self.__dict__:
+            self._keep(name, value)
+        object.__setattr__(self, name, value)
+
+    def _enter(self, name: str, value: Parameter | Module) -> None:
+        """Put a parameter or submodule in its registry, out of any other."""
         if "_modules" not in self.__dict__:
             raise AttributeError(f"{type(self).__name__}: call super().__init__() before "
                                  f"assigning {name!r}")
-        kind = (self._parameters if isinstance(value, Parameter)
-                else self._modules if isinstance(value, Module) else None)
-        if kind is None and name in self._parameters and isinstance(value, Tensor):
-            raise TypeError(f"{name!r} is a parameter: assign a Parameter or None, or write its "
-                            "memory inside no_grad()")
-        if kind is None and value is None:
-            kind = next((r for r in self._registries() if name in r), None)
-        if kind is None and name in self._buffers and isinstance(value, Tensor):
-            kind = self._buffers
+        _check_spelling(name)
+        home = self._parameters if isinstance(value, Parameter) else self._modules
         for registry in self._registries():
-            if registry is not kind:
+            if registry is not home:
                 registry.pop(name, None)
-        if kind is not None:
-            kind[name] = value
-        object.__setattr__(self, name, value)
+        home[name] = value
+
+    def _keep(self, name: str, value: Any) -> None:
+        """Tell the registry that holds ``name`` its new value, which must be of its kind."""
+        for registry, kind in zip(self._registries(), (Parameter, Tensor, Module)):
+            if name not in registry:
+                continue
+            if value is not None and not isinstance(value, kind):
+                raise TypeError(
+                    f"{name!r} holds a {kind.__name__}, which a {type(value).__name__} cannot "
+                    "replace: assign one or None, write its memory inside no_grad(), or del it")
+            registry[name] = value
 
     def _registries(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         return self._parameters, self._buffers, self._modules
@@ -112,6 +122,11 @@ class Module:
 
     def __getattr__(self, name: str) -> Any:
         """Only reached for a name that does not exist: say which come close."""
+        if hasattr(type(self), name):  # a property that failed: let its own error be seen
+            return object.__getattribute__(self, name)
+        if "_modules" not in self.__dict__:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: was "
+                                 "super().__init__() called first?")
         close = difflib.get_close_matches(name, dir(self), 3)
         hint = f"; did you mean {', '.join(close)}?" if close else ""
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}")
@@ -120,7 +135,7 @@ class Module:
         """Add a parameter, or None as a place for one that this instance lacks."""
         if parameter is not None and not isinstance(parameter, Parameter):
             raise TypeError(f"{name!r}: expected a Parameter, got {type(parameter).__name__}")
-        self._check_name(name)
+        self._check_name(name, self._parameters)
         self._parameters[name] = parameter
         object.__setattr__(self, name, parameter)
 
@@ -130,26 +145,24 @@ class Module:
         """Add state that is not trained; ``persistent=False`` keeps it out of state_dict."""
         if tensor is not None and not isinstance(tensor, Tensor):
             raise TypeError(f"{name!r}: expected a Tensor, got {type(tensor).__name__}")
-        self._check_name(name)
+        self._check_name(name, self._buffers)
         self._buffers[name] = tensor
-        if not persistent:
-            self._transient.add(name)
+        (self._transient.discard if persistent else self._transient.add)(name)
         object.__setattr__(self, name, tensor)
 
     def register_module(self, name: str, module: Module | None) -> None:
         """Add a submodule under a name that need not be a Python identifier."""
         if module is not None and not isinstance(module, Module):
             raise TypeError(f"{name!r}: expected a Module, got {type(module).__name__}")
-        self._check_name(name)
+        self._check_name(name, self._modules)
         self._modules[name] = module
         object.__setattr__(self, name, module)
 
     add_module = register_module
 
-    def _check_name(self, name: str) -> None:
-        if not name or "." in name:
-            raise KeyError(f"{name!r} cannot be a name: it is empty or holds a dot")
-        if hasattr(type(self), name):
+    def _check_name(self, name: str, registry: Mapping[str, Any]) -> None:
+        _check_spelling(name)
+        if hasattr(type(self), name) or (name in self.__dict__ and name not in registry):
             raise KeyError(f"{name!r} is an attribute of {type(self).__name__} already")
 
     # ---------------------------------------------------------------- walking
@@ -173,8 +186,12 @@ class Module:
         return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The submodules directly below."""
-        return ((n, m) for n, m in self._modules.items() if m is not None)
+        """The submodules directly below, each object once."""
+        seen = set[Module]()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
 
     def children(self) -> Iterator[Module]:
         """The submodules directly below, without names."""
@@ -264,8 +281,9 @@ class Module:
     # ---------------------------------------------------------------- modes and moves
     def train(self, mode: bool = True) -> Module:
         """Training mode for this module and all below it."""
-        for module in self.modules():
-            object.__setattr__(module, "training", bool(mode))
+        self.training = bool(mode)
+        for module in self.children():
+            module.train(mode)
         return self
 
     def eval(self) -> Module:
@@ -274,39 +292,51 @@ class Module:
 
     def requires_grad_(self, requires_grad: bool = True) -> Module:
         """Let all parameters collect gradients, or freeze them."""
-        for parameter in self.parameters():
+        for _, parameter in self.named_parameters():
             parameter.requires_grad_(requires_grad)
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop all gradients, or set them to zero in place."""
-        for parameter in self.parameters():
+        for _, parameter in self.named_parameters():
+            grad = parameter.grad
             if set_to_none:
                 parameter.grad = None
-            elif parameter.grad is not None:
-                parameter.grad = parameter.grad.detach()
-                parameter.grad.zero_()
+            elif grad is not None:
+                if grad.requires_grad:
+                    grad = parameter.grad = grad.detach()
+                grad.zero_()
 
     def _convert(self, convert: Callable[[Tensor], Tensor]) -> Module:
-        for value in [*self.parameters(), *self.buffers()]:
+        for _, value in [*self.named_parameters(), *self.named_buffers()]:
             grad = value.grad
             value.data = convert(value.detach())
             if grad is not None:
-                value._grad = convert(grad.detach())
+                value.grad = convert(grad.detach())
         return self
 
     def to(
-        self, *args: Any, dtype: Any = None, device: str | Device | None = None
+        self, *args: Any, dtype: Any = None, device: str | Device | None = None,
+        non_blocking: bool = False,
     ) -> Module:
-        """Move and convert in place, by device, dtype or both; only floats change dtype.
+        """Move and convert in place, by device, dtype, both, or a Tensor to be like.
 
-        Parameters keep their identity, so optimizers and ties stay right.
+        Only floats change dtype. Parameters keep their identity, so optimizers and ties stay
+        right. ``non_blocking`` is PyTorch's hint; copies are always in order here.
+
+        Raises:
+            TypeError: the dtype is no float.
         """
         for arg in args:
-            if isinstance(arg, (str, Device)):
+            if isinstance(arg, Tensor):
+                device, dtype = arg.device, arg.dtype
+            elif isinstance(arg, (str, Device)):
                 device = arg
             else:
                 dtype = arg
+        if dtype is not None and not is_floating(np.dtype(dtype)):
+            raise TypeError(f"a module cannot be converted to {np.dtype(dtype)}: its weights "
+                            "need a floating dtype")
         return self._convert(lambda t: t.to(
             dtype=dtype if is_floating(t.dtype) else None, device=device))
 
@@ -330,9 +360,11 @@ class Module:
         """Everything in host memory."""
         return self.to("cpu")
 
-    def cuda(self, index: int | None = None) -> Module:
-        """Everything on a GPU, the current one by default."""
-        return self.to("cuda" if index is None else f"cuda:{index}")
+    def cuda(self, device: int | str | Device | None = None) -> Module:
+        """Everything on a GPU, by number or name; the current one by default."""
+        if isinstance(device, int):
+            device = f"cuda:{device}"
+        return self.to("cuda" if device is None else device)
 
     # ---------------------------------------------------------------- showing
     def extra_repr(self) -> str:
@@ -340,13 +372,20 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        children = [f"({name}): {_indented(repr(child))}"
-                    for name, child in self.named_children()]
+        lines = [f"({name}): {text}" for name, text in self._shown_children()]
         extra, name = self.extra_repr(), type(self).__name__
-        if not children:
+        if not lines and "\n" not in extra:
             return f"{name}({extra})"
-        lines = ([extra] if extra else []) + children
-        return f"{name}(\n  " + "\n  ".join(lines) + "\n)"
+        text = _indented("\n".join(([extra] if extra else []) + lines))
+        return f"{name}(\n  {text}\n)"
+
+    def _shown_children(self) -> list[tuple[str, str]]:
+        return [(name, repr(child)) for name, child in self._modules.items()]
+
+
+def _check_spelling(name: str) -> None:
+    if not name or "." in name:
+        raise KeyError(f"{name!r} cannot be a name: it is empty or holds a dot")
 
 
 def _indented(text: str) -> str:

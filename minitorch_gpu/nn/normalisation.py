@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from minitorch_gpu.nn import functional as F
 from minitorch_gpu.nn import init
 from minitorch_gpu.nn.module import Module
 from minitorch_gpu.ops.creation import ones, tensor, zeros
 from minitorch_gpu.registry.promotion import DEFAULT
 from minitorch_gpu.tensor import Parameter, Tensor
+
+
+def _reset(weight: Tensor | None, bias: Tensor | None) -> None:
+    for parameter, initialise in ((weight, init.ones_), (bias, init.zeros_)):
+        if parameter is not None:
+            initialise(parameter)
 
 
 class LayerNorm(Module):
@@ -23,7 +31,7 @@ class LayerNorm(Module):
         bias: bool = True, device: Any = "cpu", dtype: Any = DEFAULT,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else normalized_shape
+        shape = normalized_shape if np.iterable(normalized_shape) else (normalized_shape,)
         self.normalized_shape, self.eps = tuple(shape), eps
         self.elementwise_affine = elementwise_affine
         self.register_parameter("weight", Parameter(
@@ -33,6 +41,10 @@ class LayerNorm(Module):
             zeros(self.normalized_shape, dtype=dtype, device=device))
             if elementwise_affine and bias else None)
 
+    def reset_parameters(self) -> None:
+        """Weights back to 1, biases to 0."""
+        _reset(self.weight, self.bias)
+
     def forward(self, input: Tensor) -> Tensor:
         """(..., *normalized_shape), the same shape out."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -40,7 +52,7 @@ class LayerNorm(Module):
     def extra_repr(self) -> str:
         """The shape and eps."""
         return (f"{self.normalized_shape}, eps={self.eps}, "
-                f"elementwise_affine={self.elementwise_affine}")
+                f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}")
 
 
 class _BatchNorm(Module):
@@ -76,6 +88,11 @@ class _BatchNorm(Module):
                 name, make(num_features, **options) if track_running_stats else None)
         self.register_buffer("num_batches_tracked",
                              tensor(0).to(device) if track_running_stats else None)
+
+    def reset_parameters(self) -> None:
+        """Weights back to 1, biases to 0, and no running statistics."""
+        self.reset_running_stats()
+        _reset(self.weight, self.bias)
 
     def reset_running_stats(self) -> None:
         """Running statistics back to mean 0, variance 1, no batches."""

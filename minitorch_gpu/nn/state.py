@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from minitorch_gpu.device import array_module, device_of, is_array, to_numpy, transfer
+from minitorch_gpu.device import device_of, is_array, to_numpy, transfer
 from minitorch_gpu.inplace import write_raw
 from minitorch_gpu.tensor import Tensor
 
@@ -36,7 +34,7 @@ def load(
     if strict and missing:
         faults.append(f"missing: {', '.join(missing)}")
     if strict and unexpected:
-        faults.append(f"unknown: {', '.join(unexpected)}")
+        faults.append(f"unknown: {', '.join(map(str, unexpected))}")
     common = [name for name in own if name in given]
     faults += [fault for name in common if (fault := _misfit(name, own[name], given[name]))]
     if not faults:
@@ -59,14 +57,20 @@ def _misfit(name: str, own: Tensor, value: Any) -> str:
     raw = _raw(value)
     if not is_array(raw):
         return f"{name}: expected a Tensor, got {type(value).__name__}"
+    if raw.dtype.kind in "OSUMm":
+        return f"{name}: expected numbers, got an array of {raw.dtype}"
     if raw.shape != own.shape:
         return f"{name}: shape {tuple(raw.shape)} does not fit {own.shape}"
     if raw.dtype.kind == "c" and own.dtype.kind != "c":
         return f"{name}: complex values do not fit {own.dtype}"
+    if not getattr(own.array.flags, "writeable", True):
+        return f"{name}: this module's tensor is an expanded or read-only view: clone it first"
     return ""
 
 
-def _torn_ties(names: list[str], own: Mapping[str, Tensor], given: Mapping[str, Any]) -> Any:
+def _torn_ties(
+    names: list[str], own: Mapping[str, Tensor], given: Mapping[str, Any]
+) -> Iterator[str]:
     """Names of one tensor that are given different values."""
     first: dict[int, str] = {}
     for name in names:
@@ -79,5 +83,4 @@ def _equal(a: Any, b: Any) -> bool:
     if a is b:
         return True
     a, b = to_numpy(a), to_numpy(b)
-    same = (a == b) | ((a != a) & (b != b))
-    return bool(array_module(same).all()) if isinstance(same, np.ndarray) else bool(same)
+    return bool(((a == b) | ((a != a) & (b != b))).all())  # NaN equals NaN
