@@ -317,7 +317,7 @@ import os, signal, sys
 from pathlib import Path
 from minitorch_gpu.io.files import replacing
 with replacing(Path(sys.argv[1]) / "step_2.safetensors") as file:
-    file.write(bytes(1000)); file.flush()
+    file.write_bytes(bytes(1000))
     os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import resource
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +23,6 @@ from hypothesis.extra import numpy as hnp
 
 import minitorch_gpu as mt
 from minitorch_gpu import io
-from minitorch_gpu.io.header import MAX_HEADER
 
 DTYPES = ["bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"]
 DTYPES += ["float16", "bfloat16", "float32", "float64", "complex64", "complex128"]
@@ -81,6 +78,12 @@ def test_any_dtype_in_any_layout_comes_back_bit_for_bit(
     check_same(mt.load(file)["x"], view)
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">i8", ">c8", ">c16"])
+def test_big_endian_values_are_saved_as_values(path: Path, dtype: str) -> None:
+    mt.save({"x": np.array([1, 258], dtype)}, path)
+    assert mt.load(path)["x"].tolist() == [1, 258]
+
+
 @pytest.mark.parametrize(("name", "want"), [
     ("transposed", [[0, 3], [1, 4], [2, 5]]), ("every second", [[0, 2]]),
     ("reversed", [[5, 4, 3], [2, 1, 0]]), ("Fortran order", [[0, 1, 2], [3, 4, 5]]),
@@ -108,22 +111,24 @@ def test_files_of_the_safetensors_library_are_loaded(path: Path) -> None:
     assert io.read_metadata(path) == {"format": "np"}
 
 
-def test_loaded_tensors_own_aligned_memory_and_require_no_gradient(path: Path) -> None:
+def test_loaded_tensors_have_memory_of_their_own_and_require_no_gradient(path: Path) -> None:
     mt.save({"a": mt.ones(3, requires_grad=True), "b": np.ones(5, np.int8)}, path)
     loaded = mt.load(path, device="cpu")
     for tensor in loaded.values():
-        assert tensor.array.flags.owndata and tensor.array.flags.writeable
-        assert not tensor.requires_grad
-    header = struct.unpack("<Q", path.read_bytes()[:8])[0]
-    assert (8 + header) % 8 == 0
+        assert tensor.array.flags.aligned and not tensor.requires_grad
+        tensor.array[...] = 7
+    assert mt.load(path)["a"].tolist() == [1, 1, 1]
+    path.write_bytes(bytes(path.stat().st_size))
+    assert loaded["b"].tolist() == [7] * 5
 
 
-def test_wide_dtypes_come_first_so_that_each_tensor_is_aligned(path: Path) -> None:
-    mt.save({"bytes": np.ones(3, np.int8), "doubles": np.ones(2)}, path)
-    size = struct.unpack("<Q", path.read_bytes()[:8])[0]
-    header = json.loads(path.read_bytes()[8 : 8 + size])
-    assert header["doubles"]["data_offsets"] == [0, 16]
-    assert list(mt.load(path)) == ["bytes", "doubles"]  # the order of the dict is kept
+@pytest.mark.parametrize("names", ["abc", "cab", "bac"])
+def test_the_order_of_the_dict_is_kept_whatever_the_dtypes(path: Path, names: str) -> None:
+    mt.save(dict(zip(names, (np.ones(3, np.int8), np.ones(2), np.ones(2)))), path)
+    assert "".join(mt.load(path)) == names
+    w = mt.ones(2)
+    mt.save({name: w if name < "c" else np.ones(1) for name in names}, path)
+    assert "".join(mt.load(path)) == names
 
 
 def test_nested_dicts_come_back_nested(path: Path) -> None:
@@ -200,17 +205,16 @@ def test_the_formats_own_name_is_refused(path: Path) -> None:
 
 def test_a_header_that_no_reader_would_accept_is_not_written(path: Path) -> None:
     with pytest.raises(ValueError, match="save large data as tensors"):
-        mt.save({"x": np.ones(1)}, path, metadata={"long": "x" * MAX_HEADER})
+        mt.save({"x": np.ones(1)}, path, metadata={"long": "x" * 100_000_000})
     assert os.listdir(path.parent) == []
 
 
 # ---------------------------------------------------------------- half a file is never seen
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
-        mt.save({}, tmp_path / "nowhere" / "x.safetensors")
     (tmp_path / "file").touch()
-    with pytest.raises(FileNotFoundError, match=r"no folder .*file"):
-        mt.save({}, tmp_path / "file" / "x.safetensors")
+    for parent in ("nowhere", "file"):
+        with pytest.raises(FileNotFoundError, match=f"no folder .*{parent}"):
+            mt.save({}, tmp_path / parent / "x.safetensors")
 
 
 @contextmanager
@@ -260,7 +264,7 @@ def test_the_bytes_are_on_the_disk_before_the_name_changes(
         fsync(handle)
 
     def log_replace(source: Path, target: Path) -> None:
-        events.append(("rename", source.parent == target.parent))
+        events.append(("rename", source.parent.parent == target.parent))
         replace(source, target)
 
     monkeypatch.setattr(os, "fsync", log_fsync)
@@ -276,14 +280,20 @@ def test_the_file_has_the_usual_permissions(path: Path) -> None:
     assert path.stat().st_mode == (path.parent / "usual").stat().st_mode
 
 
-def test_a_missing_file_is_named(path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"x\.safetensors"):
-        mt.load(path)
+# ---------------------------------------------------------------- imports
+def output(code: str, *arguments: str) -> str:
+    """What a fresh Python prints."""
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True,
+                          text=True, timeout=60, check=True).stdout.strip()
+
+
+def test_bfloat16_is_loaded_by_a_program_that_has_not_used_it_yet(path: Path) -> None:
+    mt.save({"x": mt.ones(2, dtype=mt.bfloat16)}, path)
+    code = "import sys, minitorch_gpu as mt; print(mt.load(sys.argv[1])['x'].tolist())"
+    assert output(code, str(path)) == "[1.0, 1.0]"
 
 
 def test_safetensors_and_ml_dtypes_are_not_imported_before_use() -> None:
-    code = ("import sys, minitorch_gpu as mt; mt.io; "
-            "print([m for m in ('safetensors', 'ml_dtypes', 'scipy') if m in sys.modules])")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          timeout=60, check=True)
-    assert done.stdout.strip() == "[]"
+    assert output(
+        "import sys, minitorch_gpu as mt; mt.io; "
+        "print([m for m in ('safetensors', 'ml_dtypes', 'scipy') if m in sys.modules])") == "[]"

@@ -6,7 +6,7 @@ from minitorch_gpu.io.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from minitorch_gpu.io.header import MalformedFileError
+from minitorch_gpu.io.files import MalformedFileError
 from minitorch_gpu.io.tensors import load, read_metadata, save
 
 __all__ = [

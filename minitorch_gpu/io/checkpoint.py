@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from minitorch_gpu.device import CPU
-from minitorch_gpu.io.files import remove_temporaries
-from minitorch_gpu.io.header import MalformedFileError
+from minitorch_gpu.io.files import MalformedFileError, remove_temporaries
 from minitorch_gpu.io.tensors import AnyPath, read_metadata, read_tree, share, write_tree
 from minitorch_gpu.random import default_generator
 from minitorch_gpu.tensor import Tensor

@@ -1,23 +1,28 @@
-"""Writing a file so that its name never stands for half of it."""
+"""Whole files: a name never stands for half of one, and one that is damaged is refused."""
 
 from __future__ import annotations
 
 import errno
 import os
-import secrets
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import TemporaryDirectory
+
+
+class MalformedFileError(ValueError):
+    """A file that cannot be loaded: the message names the file and what is wrong with it."""
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the name ``path`` once it is complete and on the disk.
+def replacing(path: Path) -> Iterator[Path]:
+    """Where to write a file that takes the name ``path`` once it is complete and on the disk.
 
-        write .NAME.RANDOM.tmp  ->  fsync  ->  rename to NAME  ->  fsync the folder
+        write .NAME.RANDOM.tmp/NAME  ->  fsync  ->  rename to NAME  ->  fsync the folder
 
-    On any exception the temporary file is removed and ``path`` is as it was.
+    A folder of its own, because the writer may have temporary files too. On any exception it
+    is removed and ``path`` is as it was.
 
     Raises:
         OSError: the folder is missing, the disk is full, ...: the message names ``path``.
@@ -25,20 +30,21 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, f"cannot save {path}: there is no folder "
                                               f"{path.parent}, make it first")
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with TemporaryDirectory(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent,
+                                ignore_cleanup_errors=True) as folder:
+            temporary = Path(folder, path.name)
+            temporary.touch()
+            usual = temporary.stat().st_mode  # a writer may make a file for its user alone
+            yield temporary
+            temporary.chmod(usual)
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
         reason = error.strerror or str(error)
         raise OSError(error.errno, f"cannot save {path}: {reason}") from error
-    finally:
-        with suppress(OSError):  # mostly it has been renamed
-            temporary.unlink()
 
 
 def _sync_folder(folder: Path) -> None:
@@ -54,4 +60,4 @@ def _sync_folder(folder: Path) -> None:
 def remove_temporaries(folder: Path, prefix: str) -> None:
     """Remove what killed writers of ``prefix...`` files left; no writer may be at work."""
     for leftover in folder.glob(f".{prefix}*.tmp"):
-        leftover.unlink(missing_ok=True)
+        shutil.rmtree(leftover, ignore_errors=True)

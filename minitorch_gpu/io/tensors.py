@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from io import BufferedReader
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,22 +14,20 @@ import numpy as np
 
 from minitorch_gpu.device import Device, device_of, is_array, to_numpy, transfer
 from minitorch_gpu.device import device as find_device
-from minitorch_gpu.io.files import replacing
-from minitorch_gpu.io.header import (
-    CODES,
-    METADATA,
-    Entry,
-    Header,
-    MalformedFileError,
-    dtype_of,
-    encode,
-    read_header,
-)
+from minitorch_gpu.io.files import MalformedFileError, replacing
 from minitorch_gpu.io.tree import pack, unpack
 from minitorch_gpu.tensor import Tensor
 
 AnyPath = str | os.PathLike[str]
 NOTES = "minitorch"  # the metadata key under which our own notes stand
+DTYPES = ("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64",
+          "float16", "bfloat16", "float32", "float64", "complex64")
+_TORCH_STARTS = (b"PK\x03\x04", b"\x80\x02")  # a zip archive; a pickle
+_TORCH_HINT = (
+    "; it looks like a file of torch.save (a zip archive or a pickle), which can run code when "
+    "loaded: convert it once where PyTorch is installed, with "
+    "safetensors.torch.save_file(torch.load(path, weights_only=True), new_path)"
+)
 
 
 class Notes(NamedTuple):
@@ -36,7 +35,8 @@ class Notes(NamedTuple):
 
     aliases: name -> the stored tensor whose memory it shares.
     complex128: names of tensors stored as float64 with a last dim (real, imaginary).
-    tree: how the tensors were nested, by ``tree.pack``; None for a flat dict.
+    tree: how the tensors were nested, by ``tree.pack``; None for a flat dict in the order of
+        its names.
     """
 
     aliases: dict[str, str]
@@ -93,9 +93,9 @@ def write_tree(
     """``save`` for anything that ``tree.pack`` takes."""
     arrays: dict[str, Any] = {}
     packed = pack(tree, (), arrays)
-    if list(tree) == list(arrays):  # a flat dict of tensors needs no note
-        packed = None
     stored, aliases = share(arrays)
+    if list(tree) == sorted(stored):  # as a file without notes is read
+        packed = None
     wide = [name for name, array in stored.items() if array.dtype.name == "complex128"]
     text = _checked_metadata(metadata or {})
     if aliases or wide or packed is not None:
@@ -131,48 +131,41 @@ def _checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 # ---------------------------------------------------------------- writing
 def _write(path: Path, arrays: Mapping[str, Any], metadata: dict[str, str]) -> None:
-    header = Header(_lay_out(arrays), metadata, 0)
-    start = encode(header)
-    with replacing(path) as file:
-        file.write(start)
-        for name in sorted(header.entries, key=lambda name: header.entries[name][2:]):
-            file.write(_bytes(to_numpy(arrays[name])).data)
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    rows = {name: _stored_form(name, array) for name, array in arrays.items()}
+    with replacing(path) as temporary:
+        try:
+            save_file(rows, temporary, metadata or None)  # it writes {} as no JSON
+        except SafetensorError as error:
+            number = re.search(r"\(os error (\d+)\)", str(error))
+            if number is None:
+                raise ValueError(f"cannot save {path}: {error}: too many names or too much "
+                                 "metadata, save large data as tensors") from error
+            raise OSError(int(number[1]), str(error)) from error
 
 
-def _lay_out(arrays: Mapping[str, Any]) -> dict[str, Entry]:
-    """A place for each array; wide dtypes first, so that every one is aligned."""
-    if METADATA in arrays:
-        raise ValueError(f"the name {METADATA!r} is the format's own: call the tensor another")
-    places: dict[str, Entry] = {}
-    reached = 0
-    for name in sorted(arrays, key=lambda name: -arrays[name].dtype.itemsize):
-        code, shape = _stored_form(name, arrays[name])
-        places[name] = Entry(code, shape, reached, reached + arrays[name].nbytes)
-        reached += arrays[name].nbytes
-    return {name: places[name] for name in arrays}
-
-
-def _stored_form(name: str, array: Any) -> tuple[str, tuple[int, ...]]:
-    if array.dtype.name == "complex128":
-        return "F64", (*array.shape, 2)
-    if array.dtype.name not in CODES:
+def _stored_form(name: str, array: Any) -> np.ndarray:
+    """The array in row-major order, without a copy where it is; pairs for complex128."""
+    if name == "__metadata__":
+        raise ValueError(f"the name {name!r} is the format's own: call the tensor another")
+    if array.dtype.name not in (*DTYPES, "complex128"):
         raise TypeError(f"{name!r} has dtype {array.dtype}, which cannot be saved: convert it "
-                        f"to one of {', '.join(CODES)} or complex128")
-    return CODES[array.dtype.name], array.shape
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    """The elements in row-major order, little-endian; copied only where they are not yet."""
-    rows = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    return rows.reshape(-1).view(np.uint8)
+                        f"to one of {', '.join(DTYPES)} or complex128")
+    rows = np.asarray(to_numpy(array), array.dtype.newbyteorder("="), order="C")
+    if array.dtype.name == "complex128":
+        return rows.reshape(*rows.shape, 1).view(np.float64)
+    return rows
 
 
 # ---------------------------------------------------------------- reading
 def load(path: AnyPath, device: str | Device = "cpu") -> dict[str, Any]:
     """The dict that ``save`` wrote, or the tensors of any safetensors file.
 
-    The header is checked before memory is taken. Tied tensors come back as one Tensor; all
-    own their memory, and none requires gradients.
+    The file is checked before memory is taken. Tied tensors come back as one Tensor; all have
+    memory of their own, and none requires gradients. Names that ``save`` did not order come
+    sorted.
 
     Args:
         device: where the tensors go.
@@ -191,23 +184,21 @@ def read_metadata(path: AnyPath) -> dict[str, str]:
     Raises:
         FileNotFoundError, MalformedFileError: as ``load``.
     """
-    with open(path, "rb") as file:
-        metadata = read_header(file, Path(path)).metadata
+    with _opened(Path(path)) as file:
+        metadata = file.metadata() or {}
     return {key: text for key, text in metadata.items() if key != NOTES}
 
 
 def read_tree(path: Path, where: Device) -> Any:
     """What ``write_tree`` was given, its tensors on device ``where``."""
-    with open(path, "rb") as file:
-        header = read_header(file, path)
-        notes = _read_notes(header, path)
+    with _opened(path) as file:
+        notes = _read_notes(file, path)
         tensors = {}
-        for name, entry in sorted(header.entries.items(), key=lambda item: item[1].start):
-            array = _read_array(file, header.body, name, entry, path)
+        for name in sorted(file.keys()):
+            array = _read_array(file, name, path)
             if name in notes.complex128:
                 array = array.view(np.complex128).reshape(array.shape[:-1])
             tensors[name] = Tensor(transfer(array, where))
-    tensors = {name: tensors[name] for name in header.entries}
     tensors |= {alias: tensors[name] for alias, name in notes.aliases.items()}
     if notes.tree is None:
         return tensors
@@ -217,27 +208,44 @@ def read_tree(path: Path, where: Device) -> Any:
         raise MalformedFileError(f"{path}: its nesting is no valid one: {error}") from error
 
 
-def _read_array(
-    file: BufferedReader, body: int, name: str, entry: Entry, path: Path
-) -> np.ndarray:
-    array = np.empty(entry.shape, dtype_of(entry.code).newbyteorder("<"))
-    raw = array.reshape(-1).view(np.uint8)
-    file.seek(body + entry.start)
-    if file.readinto(raw.data) < raw.size:
-        raise MalformedFileError(f"{path}: truncated while it was read, at tensor {name!r}")
-    if entry.code == "BOOL" and (raw > 1).any():
-        raise MalformedFileError(f"{path}: tensor {name!r} of booleans holds a {raw.max()}")
-    return array.astype(array.dtype.newbyteorder("="), copy=False)
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """The file, its header checked by the safetensors library."""
+    from safetensors import SafetensorError, safe_open
+
+    with open(path, "rb") as file:
+        start = file.read(4)
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            yield opened
+    except SafetensorError as error:
+        hint = _TORCH_HINT if start.startswith(_TORCH_STARTS) else ""
+        raise MalformedFileError(f"{path}: {error}{hint}") from error
 
 
-def _read_notes(header: Header, path: Path) -> Notes:
+def _read_array(file: Any, name: str, path: Path) -> np.ndarray:
+    import ml_dtypes  # noqa: F401 - makes bfloat16 known to NumPy, by which it is found
+
+    try:
+        array: np.ndarray = file.get_tensor(name)
+    except (AttributeError, TypeError, ValueError) as error:  # the library lets them through
+        kind, shape = file.get_slice(name).get_dtype(), file.get_slice(name).get_shape()
+        raise MalformedFileError(f"{path}: no array can be the tensor {name!r} of dtype {kind} "
+                                 f"and shape {shape}: {error}") from error
+    if array.dtype == bool and (array.view(np.uint8) > 1).any():
+        raise MalformedFileError(f"{path}: tensor {name!r} of booleans holds a "
+                                 f"{array.view(np.uint8).max()}")
+    return array
+
+
+def _read_notes(file: Any, path: Path) -> Notes:
     """Our notes in the metadata, checked against the tensors that are there."""
-    text = header.metadata.get(NOTES)
+    text = (file.metadata() or {}).get(NOTES)
     if text is None:
         return Notes({}, [], None)
     try:
         notes = Notes(**json.loads(text))
-        _check_notes(notes, header.entries)
+        _check_notes(notes, file)
     except (ValueError, TypeError, RecursionError) as error:
         raise MalformedFileError(
             f"{path}: its metadata {NOTES!r} is no valid one: {error}"
@@ -245,13 +253,18 @@ def _read_notes(header: Header, path: Path) -> Notes:
     return notes
 
 
-def _check_notes(notes: Notes, entries: Mapping[str, Entry]) -> None:
+def _check_notes(notes: Notes, file: Any) -> None:
     if not isinstance(notes.aliases, dict) or not isinstance(notes.complex128, list):
         raise ValueError("aliases is no dict, or complex128 is no list")
+    stored = set(file.keys())
     for alias, name in notes.aliases.items():
-        if not isinstance(name, str) or name not in entries or alias in entries:
+        if not isinstance(name, str) or name not in stored or alias in stored:
             raise ValueError(f"{alias!r} cannot be an alias of {name!r}")
     for name in notes.complex128:
-        entry = entries.get(name) if isinstance(name, str) else None
-        if entry is None or entry.code != "F64" or entry.shape[-1:] != (2,):
+        if not isinstance(name, str) or name not in stored or not _holds_pairs(file, name):
             raise ValueError(f"{name!r} is no complex128 tensor")
+
+
+def _holds_pairs(file: Any, name: str) -> bool:
+    tensor = file.get_slice(name)
+    return tensor.get_dtype() == "F64" and tensor.get_shape()[-1:] == [2]
