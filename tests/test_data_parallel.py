@@ -270,7 +270,8 @@ def test_reductions_start_before_the_last_leaf_is_ready():
         wrapped = parallel.DistributedDataParallel(model, comm, bucket_mb=1e-6)
         said = events if comm.rank == 0 else []
         reduce, ready = wrapped._reducer.all_reduce, wrapped.leaf_ready
-        wrapped._reducer.all_reduce = lambda *a, **k: (said.append("reduce"), reduce(*a, **k))[1]
+        wrapped._reducer.all_reduce = lambda *a, **k: (
+            said.append("reduce"), reduce(*a, **k))[1]
         wrapped.leaf_ready = lambda leaf: (said.append("leaf"), ready(leaf))[1]
         for leaf in wrapped._place:
             leaf.listener = wrapped

@@ -19,11 +19,13 @@ RELAXED = settings(max_examples=25, deadline=None,
 
 def takes_floats(op):
     """Every operand a plain float array of the declared core dims, no other parameters."""
-    if any(o.dims is None or o.listed for o in op.signature.inputs) or len(op.signature.outputs) != 1:
+    signature = op.signature
+    if len(signature.outputs) != 1 or any(o.dims is None or o.listed for o in signature.inputs):
         return False
     sample = next(iter(samples(op)), None)
     return sample is not None and not sample.params and all(
-        v is None or (isinstance(v, np.ndarray) and v.dtype.kind == "f") for v in sample.operands)
+        v is None or (isinstance(v, np.ndarray) and v.dtype.kind == "f")
+        for v in sample.operands)
 
 
 LOOPING = [op for op in all_ops() if takes_floats(op) and (op.vjp or op.kind == "composite")]
@@ -46,7 +48,7 @@ def operands(draw, op):
 
 
 def accepted(op, arrays):
-    """Ops may restrict leading dims (linear's weight has none): then there is nothing to test."""
+    """An op may restrict leading dims (linear's weight has none): then nothing is tested."""
     try:
         return OPS[op.name](*arrays)
     except ValueError:

@@ -43,8 +43,8 @@ def inherits_its_text(name, known):
     for base in known[kind].bases if kind in known else ():
         above = known.get(ast.unparse(base).rpartition(".")[2])
         if above is not None and any(
-            isinstance(node, ast.FunctionDef) and node.name == method and ast.get_docstring(node)
-            for node in above.body
+            isinstance(node, ast.FunctionDef) and node.name == method
+            and ast.get_docstring(node) for node in above.body
         ):
             return True
     return False
