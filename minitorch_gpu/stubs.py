@@ -1,6 +1,6 @@
-"""Writes ``tensor.pyi``: Tensor with all methods that declarations install, for type checkers.
+"""Writes what follows from the declarations: ``tensor.pyi`` and the table ``docs/ops.md``.
 
-``python -m minitorch_gpu.stubs`` writes the file; a test compares it with what is declared.
+``python -m minitorch_gpu.stubs`` writes both; a test compares them with what is declared.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from types import FunctionType
 from typing import Any
 
 from minitorch_gpu.registry import OPS
+from minitorch_gpu.registry.declare import Op, declaration_of
 from minitorch_gpu.tensor import Parameter, Tensor
 
 PATH = Path(__file__).with_name("tensor.pyi")
+DOCS = Path(__file__).parent.parent / "docs" / "ops.md"
 
 HEADER = '''\
 """Generated from the ops' declarations by ``python -m minitorch_gpu.stubs``: do not edit."""
@@ -113,10 +115,45 @@ def _answer(op: Any, signature: inspect.Signature) -> str:
     return _annotation(signature.return_annotation)
 
 
+OPS_HEADER = """\
+# The ops
+
+Generated from the declarations by `python -m minitorch_gpu.stubs`: do not edit.
+
+An op's core dims, formula and differentiable operands are those it was declared with. Leading dims
+broadcast, `?` marks an operand that may be None, `*` a list. A composite gets its gradients from
+its definition in other ops."""
+COLUMNS = "| op | kind | signature | value | gradient in | |\n|---|---|---|---|---|---|"
+
+
+def op_table() -> str:
+    """The text of ``docs/ops.md``: a line per op, by the file that declares it."""
+    files: dict[str, list[str]] = {}
+    for call in OPS.values():
+        op = declaration_of(call)
+        package, _, name = op.function.__module__.rpartition(".")
+        if package == "minitorch_gpu.ops":
+            files.setdefault(name, []).append(_row(op))
+    parts = [f"## {name}.py\n\n{COLUMNS}\n" + "\n".join(sorted(rows))
+             for name, rows in sorted(files.items())]
+    return "\n\n".join([OPS_HEADER, *parts]) + "\n"
+
+
+def _row(op: Op) -> str:
+    simple = op.kind == "elementwise" and not op.params
+    value = f"`{op.formula()}`" if simple else ""
+    gradient = "by definition" if op.kind == "composite" else ", ".join(op.rules)
+    summary = op.doc.split("\n\n")[0].replace("\n", " ").replace("``", "`")
+    cells = [op.name, op.kind, f"`{op.signature.text}`", value, gradient, summary]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 def main() -> None:
-    """Write ``tensor.pyi`` beside ``tensor.py``."""
+    """Write ``tensor.pyi`` beside ``tensor.py``, and the table of ops where docs are."""
     PATH.write_text(generate())
-    print(f"{PATH}: {len(OPS)} ops")
+    if DOCS.parent.is_dir():
+        DOCS.write_text(op_table())
+    print(f"{len(OPS)} ops: {PATH}, {DOCS}")
 
 
 if __name__ == "__main__":

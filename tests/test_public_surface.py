@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minitorch_gpu.registry import OPS
-from minitorch_gpu.stubs import PATH, generate
+from minitorch_gpu.stubs import DOCS, PATH, generate, op_table
 
 PACKAGE = Path(__file__).resolve().parent.parent / "minitorch_gpu"
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -89,6 +89,10 @@ def test_functions_and_files_stay_short(path):
 
 def test_the_stub_of_tensor_is_what_the_declarations_say():
     assert PATH.read_text() == generate(), "run python -m minitorch_gpu.stubs"
+
+
+def test_the_table_of_ops_is_what_the_declarations_say():
+    assert DOCS.read_text() == op_table(), "run python -m minitorch_gpu.stubs"
 
 
 def test_every_op_shows_its_arguments_and_its_signature():
