@@ -121,8 +121,8 @@ OPS_HEADER = """\
 Generated from the declarations by `python -m minitorch_gpu.stubs`: do not edit.
 
 An op's core dims, formula and differentiable operands are those it was declared with. Leading
-dims broadcast, `?` marks an operand that may be None, `*` a list. A composite gets its gradients
-from its definition in other ops."""
+dims broadcast, `?` marks an operand that may be None, `*` a list. A composite gets its
+gradients from its definition in other ops."""
 COLUMNS = "| op | kind | signature | value | gradient in | |\n|---|---|---|---|---|---|"
 
 
