@@ -53,6 +53,27 @@ from minitorch_gpu.ops.creation import (
 )
 from minitorch_gpu.ops.indexing import gather, nonzero
 from minitorch_gpu.ops.linalg import matmul, outer
+from minitorch_gpu.ops.padding import pixel_shuffle, pixel_unshuffle
+from minitorch_gpu.ops.rearrange import (
+    bmm,
+    broadcast_to,
+    diag,
+    diag_embed,
+    dstack,
+    hstack,
+    meshgrid,
+    mm,
+    ravel,
+    repeat_interleave,
+    rot90,
+    swapaxes,
+    t,
+    tensor_split,
+    tile,
+    unflatten,
+    vstack,
+)
+from minitorch_gpu.ops.scan import cummax, cummin, diff
 from minitorch_gpu.ops.shape import (
     chunk,
     flatten,
@@ -61,6 +82,15 @@ from minitorch_gpu.ops.shape import (
     stack,
     unbind,
     unsqueeze,
+)
+from minitorch_gpu.ops.sorting import kthvalue, msort, sort, topk, unique
+from minitorch_gpu.ops.statistics import (
+    aminmax,
+    count_nonzero,
+    median,
+    nanmedian,
+    std_mean,
+    var_mean,
 )
 from minitorch_gpu.random import Generator, manual_seed
 from minitorch_gpu.registry.declare import declaration_of as _declaration_of

@@ -10,7 +10,16 @@ import numpy as np
 from minitorch_gpu.backward import backward, retain_grad
 from minitorch_gpu.engine.writes import owner_of
 from minitorch_gpu.inplace import get_item, in_place, set_item
-from minitorch_gpu.ops import creation, indexing, linalg, shape
+from minitorch_gpu.ops import (
+    creation,
+    indexing,
+    linalg,
+    rearrange,
+    scan,
+    shape,
+    sorting,
+    statistics,
+)
 from minitorch_gpu.registry.declare import declaration_of
 from minitorch_gpu.registry.scalar import OPS
 from minitorch_gpu.tensor import Tensor
@@ -24,8 +33,18 @@ FUNCTIONS: dict[str, Function] = {
     "flatten": shape.flatten, "squeeze": shape.squeeze, "unsqueeze": shape.unsqueeze,
     "movedim": shape.movedim, "chunk": shape.chunk, "unbind": shape.unbind,
     "select": indexing.select, "gather": indexing.gather, "nonzero": indexing.nonzero,
-    "matmul": linalg.matmul, "mm": linalg.matmul, "bmm": linalg.matmul, "outer": linalg.outer,
+    "matmul": linalg.matmul, "mm": rearrange.mm, "bmm": rearrange.bmm, "outer": linalg.outer,
     "zeros_like": creation.zeros_like,
+    "var_mean": statistics.var_mean, "std_mean": statistics.std_mean,
+    "aminmax": statistics.aminmax, "count_nonzero": statistics.count_nonzero,
+    "median": statistics.median, "nanmedian": statistics.nanmedian,
+    "cummax": scan.cummax, "cummin": scan.cummin, "diff": scan.diff,
+    "unflatten": rearrange.unflatten, "ravel": rearrange.ravel, "t": rearrange.t,
+    "repeat": rearrange.repeat, "repeat_interleave": rearrange.repeat_interleave,
+    "tile": rearrange.tile, "tensor_split": rearrange.tensor_split, "rot90": rearrange.rot90,
+    "unfold": rearrange.unfold, "diag": rearrange.diag, "diag_embed": rearrange.diag_embed,
+    "sort": sorting.sort, "msort": sorting.msort, "topk": sorting.topk,
+    "kthvalue": sorting.kthvalue, "unique": sorting.unique,
 }
 
 CASTS = {"float": "float32", "double": "float64", "half": "float16", "long": "int64",
@@ -172,7 +191,26 @@ def _norm(self: Tensor, p: Any = 2.0, dim: Any = None, keepdim: bool = False) ->
     return OPS["vector_norm"](self, ord=p, dim=dim, keepdim=keepdim)
 
 
+def _new(name: str, make: Function) -> Function:
+    def method(self: Tensor, *args: Any, dtype: Any = None, device: Any = None,
+               requires_grad: bool = False) -> Tensor:
+        result: Tensor = make(
+            *args, dtype=self.dtype if dtype is None else dtype,
+            device=self.device if device is None else device, requires_grad=requires_grad)
+        return result
+
+    method.__name__ = name
+    method.__doc__ = f"``{make.__name__}`` in the dtype and on the device of this tensor."
+    return method
+
+
+_NEW: dict[str, Function] = {
+    "new_empty": creation.empty, "new_full": creation.full, "new_ones": creation.ones,
+    "new_tensor": creation.tensor, "new_zeros": creation.zeros,
+}
+
 _METHODS: dict[str, Any] = {
+    **{name: _new(name, make) for name, make in _NEW.items()},
     "backward": backward, "retain_grad": retain_grad, "view": _view,
     "__pos__": lambda self: self,
     "__getitem__": get_item, "__setitem__": set_item,

@@ -23,7 +23,7 @@ HEADER = '''\
 """Generated from the ops' declarations by ``python -m minitorch_gpu.stubs``: do not edit."""
 
 import builtins
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ import numpy as np
 from minitorch_gpu.device import Device
 from minitorch_gpu.engine import RemovableHandle
 '''
+KNOWN = ("Any", "Callable", "Device", "Iterator", "None", "Parameter", "RemovableHandle",
+         "Sequence", "Tensor")  # other names of types are aliases local to their files
 SKIPPED = {"__module__", "__doc__", "__dict__", "__weakref__", "__slots__", "__annotations__",
            "__hash__", "__array_ufunc__", "__array_priority__", "_restore"}
 
@@ -103,7 +105,7 @@ def _annotation(value: Any) -> str:
     if value is inspect.Parameter.empty:
         return "Any"
     text = value if isinstance(value, str) else getattr(value, "__name__", "Any")
-    text = re.sub(r"\b(Dtype|Where)\b", "Any", text)
+    text = re.sub(r"(?<![.\w])[A-Z]\w*", lambda m: m[0] if m[0] in KNOWN else "Any", text)
     return re.sub(r"(?<!\.)\b(bool|int|float)\b", r"builtins.\1", text)  # methods shadow them
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from minitorch_gpu import random
 from minitorch_gpu.modes import no_grad
-from minitorch_gpu.ops import convolution, linalg, pooling
+from minitorch_gpu.ops import convolution, linalg, padding, patches, pooling
 from minitorch_gpu.ops.cross_entropy import class_count, class_dim, nll_loss
 from minitorch_gpu.ops.loss import binary_cross_entropy_with_logits, l1_loss, mse_loss
 from minitorch_gpu.registry import OPS
@@ -25,10 +25,11 @@ from minitorch_gpu.tensor import Tensor
 __all__ = [
     "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm",
     "binary_cross_entropy_with_logits", "conv1d", "conv2d", "conv3d", "cross_entropy",
-    "cross_entropy_terms", "dropout", "embedding", "gelu", "l1_loss", "layer_norm",
+    "cross_entropy_terms", "dropout", "embedding", "fold", "gelu", "l1_loss", "layer_norm",
     "leaky_relu", "linear", "log_softmax", "max_pool1d", "max_pool2d", "mse_loss", "mse_terms",
-    "nll_loss", "normalize", "one_hot", "relu", "rms_norm", "scaled_dot_product_attention",
-    "sigmoid", "silu", "softmax", "softplus", "tanh",
+    "nll_loss", "normalize", "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "relu",
+    "rms_norm", "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "softplus",
+    "tanh", "unfold",
 ]
 
 Function = Callable[..., Any]
@@ -63,6 +64,11 @@ max_pool2d = _taking_input(pooling.max_pool2d)
 avg_pool1d = _taking_input(pooling.avg_pool1d)
 avg_pool2d = _taking_input(pooling.avg_pool2d)
 adaptive_avg_pool2d = _taking_input(pooling.adaptive_avg_pool2d)
+pad = _taking_input(padding.pad)
+pixel_shuffle = _taking_input(padding.pixel_shuffle)
+pixel_unshuffle = _taking_input(padding.pixel_unshuffle)
+unfold = _taking_input(patches.unfold)
+fold = _taking_input(patches.fold)
 
 
 # ---------------------------------------------------------------- activations

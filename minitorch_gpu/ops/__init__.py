@@ -13,15 +13,22 @@ from minitorch_gpu.ops import (
     linalg,
     loss,
     normalisation,
+    padding,
+    patches,
     pooling,
+    rearrange,
     recurrent,
     reduction,
+    scan,
     selection,
     shape,
     softmax,
+    sorting,
+    statistics,
 )
 from minitorch_gpu.registry.scalar import OPS
 
 __all__ = ["OPS", "arithmetic", "attention", "batch_norm", "convolution", "creation",
-           "cross_entropy", "dropout", "indexing", "linalg", "loss", "normalisation", "pooling",
-           "recurrent", "reduction", "selection", "shape", "softmax"]
+           "cross_entropy", "dropout", "indexing", "linalg", "loss", "normalisation", "padding",
+           "patches", "pooling", "rearrange", "recurrent", "reduction", "scan", "selection",
+           "shape", "softmax", "sorting", "statistics"]

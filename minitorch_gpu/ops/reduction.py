@@ -50,16 +50,20 @@ def sum_(
     vjp=dict(x=lambda g, x_like, dim, keepdim: OPS["expand"](
         _spread(g, x_like, dim, keepdim) * (1.0 / max(count(x_like.shape, dim), 1)),
         shape=x_like.shape)),
-    normalise=reduces, promote="same", examples=DIMS,
+    normalise=reduces, promote=None, examples=DIMS,
 )
-def mean(xp: Any, x: Array, dim: Any = None, keepdim: bool = False) -> Array:
-    """Arithmetic mean over ``dim`` (all by default)."""
-    if not is_floating(x.dtype):
-        raise TypeError(f"mean: needs a floating dtype, x is {x.dtype}: convert with .float()")
+def mean(
+    xp: Any, x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Array:
+    """Arithmetic mean over ``dim`` (all by default), computed in ``dtype`` (x's by default)."""
+    dtype = x.dtype if dtype is None else np.dtype(dtype)
+    if not is_floating(dtype):
+        raise TypeError(f"mean: needs a floating dtype, not {dtype}: convert with .float()")
+    working = np.float32 if is_half(dtype) else dtype
+    total = xp.add.reduce(x, dim, working, keepdims=keepdim)
     size = count(x.shape, dim)
-    if not size:
-        return xp.full(np.sum(x, dim, keepdims=keepdim).shape, xp.nan, x.dtype)
-    return xp.add.reduce(x, dim, keepdims=keepdim) / size
+    result = total / size if size else xp.full(total.shape, xp.nan, dtype)
+    return result.astype(dtype) if is_half(dtype) else result
 
 
 def _spreads(params: dict[str, Any], x: Any) -> dict[str, Any]:
@@ -185,9 +189,12 @@ def _shifted(rows: Any, step: int) -> Any:
 
 @primitive("(...)->(...)", vjp=dict(x=_prod_slope), normalise=reduces, promote=None,
            examples=DIMS)
-def prod(xp: Any, x: Array, dim: Any = None, keepdim: bool = False) -> Array:
+def prod(
+    xp: Any, x: Array, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Array:
     """Product over ``dim``; the gradient is right where elements are zero."""
-    return xp.multiply.reduce(x, dim, _sum_dtype(x), keepdims=keepdim)
+    dtype = _sum_dtype(x) if dtype is None else dtype
+    return xp.multiply.reduce(x, dim, dtype, keepdims=keepdim)
 
 
 @composite("(...)->(...)", normalise=reduces, promote="float", examples=DIMS)
@@ -212,9 +219,11 @@ def _value(x: Any) -> Any:
                OPS["cumsum"](OPS["flip"](g, dims=(dim,)), dim=dim), dims=(dim,))),
            normalise=along, promote=None,
            examples=(dict(x=(2, 3), dim=0), dict(x=(2, 3, 2), dim=-2)))
-def cumsum(xp: Any, x: Array, dim: int) -> Array:
-    """Running sum along ``dim``."""
-    return x.cumsum(dim) if x.ndim else x.copy()
+def cumsum(xp: Any, x: Array, dim: int, *, dtype: Any = None) -> Array:
+    """Running sum along ``dim``; booleans and integers sum in int64."""
+    if dtype is None and x.dtype.kind in "biu":
+        dtype = np.int64
+    return x.cumsum(dim, dtype) if x.ndim else x.astype(dtype or x.dtype)
 
 
 def _norm_params(params: dict[str, Any], x: Any) -> dict[str, Any]:
