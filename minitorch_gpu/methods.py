@@ -11,6 +11,8 @@ from minitorch_gpu.backward import backward, retain_grad
 from minitorch_gpu.engine.writes import owner_of
 from minitorch_gpu.inplace import get_item, in_place, set_item
 from minitorch_gpu.ops import (
+    activation,
+    blend,
     creation,
     indexing,
     linalg,
@@ -35,6 +37,7 @@ FUNCTIONS: dict[str, Function] = {
     "select": indexing.select, "gather": indexing.gather, "nonzero": indexing.nonzero,
     "matmul": linalg.matmul, "mm": rearrange.mm, "bmm": rearrange.bmm, "outer": linalg.outer,
     "zeros_like": creation.zeros_like,
+    "allclose": blend.allclose, "equal": blend.equal, "prelu": activation.prelu,
     "var_mean": statistics.var_mean, "std_mean": statistics.std_mean,
     "aminmax": statistics.aminmax, "count_nonzero": statistics.count_nonzero,
     "median": statistics.median, "nanmedian": statistics.nanmedian,
@@ -45,6 +48,12 @@ FUNCTIONS: dict[str, Function] = {
     "unfold": rearrange.unfold, "diag": rearrange.diag, "diag_embed": rearrange.diag_embed,
     "sort": sorting.sort, "msort": sorting.msort, "topk": sorting.topk,
     "kthvalue": sorting.kthvalue, "unique": sorting.unique,
+}
+
+# Names whose functions take a factor or a rounding more than the operators' ops.
+SCALED: dict[str, Function] = {
+    "add": blend.add, "sub": blend.sub, "subtract": blend.sub,
+    "div": blend.div, "divide": blend.div, "true_divide": blend.div,
 }
 
 CASTS = {"float": "float32", "double": "float64", "half": "float16", "long": "int64",
@@ -61,8 +70,10 @@ def install() -> None:
                 setattr(Tensor, f"{name}_", in_place(call, f"{name}_"))
         if op.operator is not None:
             _install_operator(op.operator, call)
-    for name, function in FUNCTIONS.items():
+    for name, function in {**FUNCTIONS, **SCALED}.items():
         setattr(Tensor, name, function)
+    for name, function in SCALED.items():
+        setattr(Tensor, f"{name}_", in_place(function, f"{name}_"))
     for name, dtype in CASTS.items():
         setattr(Tensor, name, _cast(name, np.dtype(dtype)))
     for name, value in _METHODS.items():
@@ -218,6 +229,7 @@ _METHODS: dict[str, Any] = {
     "mT": property(_swapped), "T": property(_reversed), "bfloat16": _bfloat16,
     "max": _max, "min": _min, "norm": _norm, "copy_": _copy,
     "fill_": in_place(_filled, "fill_"), "zero_": in_place(lambda x: _filled(x, 0.0), "zero_"),
+    "nan_to_num_": in_place(OPS["nan_to_num"], "nan_to_num_"),
     "type_as": _type_as, "view_as": _as_shape("reshape"), "reshape_as": _as_shape("reshape"),
     "expand_as": _as_shape("expand"), "masked_select": _masked_select,
     "masked_fill_": in_place(lambda x, mask, value: OPS["masked_fill"](x, mask, value=value),

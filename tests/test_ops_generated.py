@@ -160,7 +160,8 @@ def test_the_fused_pair_equals_the_definition(op):
                 np.testing.assert_allclose(a.array, 0.0, atol=1e-12)
 
 
-NO_BOOLEANS = ("sub", "neg", "sign", "floor_divide", "remainder")  # NumPy has none for bool
+# NumPy has none of these for bool.
+NO_BOOLEANS = ("sub", "neg", "sign", "floor_divide", "remainder", "frac")
 ELEMENTWISE = [op for op in all_ops() if op.kind == "elementwise"]
 
 

@@ -2,16 +2,32 @@
 
 from minitorch_gpu.nn import functional, init
 from minitorch_gpu.nn.activation import (
+    CELU,
+    ELU,
     GELU,
+    GLU,
+    SELU,
     Dropout,
+    Hardshrink,
+    Hardsigmoid,
+    Hardswish,
+    Hardtanh,
     LeakyReLU,
+    LogSigmoid,
     LogSoftmax,
+    Mish,
+    PReLU,
     ReLU,
+    ReLU6,
     Sigmoid,
     SiLU,
     Softmax,
     Softplus,
+    Softshrink,
+    Softsign,
     Tanh,
+    Tanhshrink,
+    Threshold,
 )
 from minitorch_gpu.nn.attention import MultiheadAttention
 from minitorch_gpu.nn.container import ModuleDict, ModuleList, Sequential
@@ -28,5 +44,7 @@ __all__ = [
     "CrossEntropyLoss", "Dropout", "Embedding", "Flatten", "Identity", "L1Loss", "LayerNorm",
     "LeakyReLU", "Linear", "LogSoftmax", "MSELoss", "MaxPool2d", "Module", "ModuleDict",
     "ModuleList", "MultiheadAttention", "NLLLoss", "Parameter", "ReLU", "Sequential", "SiLU",
-    "Sigmoid", "Softmax", "Softplus", "Tanh", "functional", "init",
+    "Sigmoid", "Softmax", "Softplus", "Tanh", "functional", "init", "ReLU6", "ELU", "SELU",
+    "CELU", "Mish", "Hardtanh", "Hardsigmoid", "Hardswish", "Softsign", "Tanhshrink",
+    "Hardshrink", "Softshrink", "LogSigmoid", "Threshold", "GLU", "PReLU",
 ]

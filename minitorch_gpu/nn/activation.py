@@ -7,7 +7,9 @@ from typing import Any
 
 from minitorch_gpu.nn import functional as F
 from minitorch_gpu.nn.module import Module
-from minitorch_gpu.tensor import Tensor
+from minitorch_gpu.ops.creation import full
+from minitorch_gpu.registry.promotion import DEFAULT
+from minitorch_gpu.tensor import Parameter, Tensor
 
 REQUIRED: Any = object()  # stands for the default of an option that has none
 
@@ -53,7 +55,7 @@ class ReLU(_Activation):
 class LeakyReLU(_Activation):
     """x where positive, else ``negative_slope * x``."""
 
-    function, options = staticmethod(F.leaky_relu), {"negative_slope": 0.01}
+    function, options = staticmethod(F.leaky_relu), {"negative_slope": 0.01, "inplace": False}
 
 
 class GELU(_Activation):
@@ -65,7 +67,7 @@ class GELU(_Activation):
 class SiLU(_Activation):
     """``x * sigmoid(x)``."""
 
-    function, options = staticmethod(F.silu), {}
+    function, options = staticmethod(F.silu), {"inplace": False}
 
 
 class Softplus(_Activation):
@@ -96,6 +98,118 @@ class LogSoftmax(_Activation):
     """The logarithm of softmax along ``dim``."""
 
     function, options = staticmethod(F.log_softmax), {"dim": REQUIRED}
+
+
+class ReLU6(_Activation):
+    """x limited to [0, 6]."""
+
+    function, options = staticmethod(F.relu6), {"inplace": False}
+
+
+class ELU(_Activation):
+    """x where positive, else ``alpha * (exp(x) - 1)``."""
+
+    function, options = staticmethod(F.elu), {"alpha": 1.0, "inplace": False}
+
+
+class SELU(_Activation):
+    """ELU scaled to keep mean 0 and variance 1."""
+
+    function, options = staticmethod(F.selu), {"inplace": False}
+
+
+class CELU(_Activation):
+    """x where positive, else ``alpha * (exp(x / alpha) - 1)``."""
+
+    function, options = staticmethod(F.celu), {"alpha": 1.0, "inplace": False}
+
+
+class Mish(_Activation):
+    """``x * tanh(softplus(x))``."""
+
+    function, options = staticmethod(F.mish), {"inplace": False}
+
+
+class Hardtanh(_Activation):
+    """x limited to [min_val, max_val]."""
+
+    function, options = staticmethod(F.hardtanh), {
+        "min_val": -1.0, "max_val": 1.0, "inplace": False}
+
+
+class Hardsigmoid(_Activation):
+    """``(x + 3) / 6`` limited to [0, 1]."""
+
+    function, options = staticmethod(F.hardsigmoid), {"inplace": False}
+
+
+class Hardswish(_Activation):
+    """``x * hardsigmoid(x)``."""
+
+    function, options = staticmethod(F.hardswish), {"inplace": False}
+
+
+class Softsign(_Activation):
+    """``x / (1 + |x|)``."""
+
+    function, options = staticmethod(F.softsign), {}
+
+
+class Tanhshrink(_Activation):
+    """``x - tanh(x)``."""
+
+    function, options = staticmethod(F.tanhshrink), {}
+
+
+class Hardshrink(_Activation):
+    """0 for x in [-lambd, lambd], else x."""
+
+    function, options = staticmethod(F.hardshrink), {"lambd": 0.5}
+
+
+class Softshrink(_Activation):
+    """x moved towards 0 by ``lambd``, 0 for what is nearer."""
+
+    function, options = staticmethod(F.softshrink), {"lambd": 0.5}
+
+
+class LogSigmoid(_Activation):
+    """``log(sigmoid(x))``."""
+
+    function, options = staticmethod(F.logsigmoid), {}
+
+
+class Threshold(_Activation):
+    """x where above ``threshold``, else ``value``."""
+
+    function, options = staticmethod(F.threshold), {
+        "threshold": REQUIRED, "value": REQUIRED, "inplace": False}
+
+
+class GLU(_Activation):
+    """The first half along ``dim`` times the sigmoid of the second."""
+
+    function, options = staticmethod(F.glu), {"dim": -1}
+
+
+class PReLU(Module):
+    """x where positive, else ``weight * x``; ``weight`` (num_parameters) is learned."""
+
+    def __init__(
+        self, num_parameters: int = 1, init: float = 0.25, device: Any = "cpu",
+        dtype: Any = DEFAULT,
+    ) -> None:
+        super().__init__()
+        self.num_parameters, self.init = num_parameters, init
+        self.weight = Parameter(full((num_parameters,), init, dtype=dtype, device=device))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Any shape; with several parameters dim 1 has as many channels."""
+        return F.prelu(input, self.weight)
+
+    def extra_repr(self) -> str:
+        """The number of parameters."""
+        return f"num_parameters={self.num_parameters}"
 
 
 class Dropout(Module):

@@ -6,9 +6,7 @@ keyword-only, and ``shard=`` says which part of the global tensor a dropout mask
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
-from functools import wraps
 from math import prod
 from typing import Any
 
@@ -16,6 +14,34 @@ import numpy as np
 
 from minitorch_gpu import random
 from minitorch_gpu.modes import no_grad
+from minitorch_gpu.nn.nonlinear import (
+    celu,
+    elu,
+    gelu,
+    glu,
+    hardshrink,
+    hardsigmoid,
+    hardswish,
+    hardtanh,
+    leaky_relu,
+    log_softmax,
+    logsigmoid,
+    mish,
+    prelu,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+    softshrink,
+    softsign,
+    taking_input,
+    tanh,
+    tanhshrink,
+    threshold,
+)
 from minitorch_gpu.ops import convolution, linalg, padding, patches, pooling
 from minitorch_gpu.ops.cross_entropy import class_count, class_dim, nll_loss
 from minitorch_gpu.ops.loss import binary_cross_entropy_with_logits, l1_loss, mse_loss
@@ -24,91 +50,34 @@ from minitorch_gpu.tensor import Tensor
 
 __all__ = [
     "adaptive_avg_pool2d", "avg_pool1d", "avg_pool2d", "batch_norm",
-    "binary_cross_entropy_with_logits", "conv1d", "conv2d", "conv3d", "cross_entropy",
-    "cross_entropy_terms", "dropout", "embedding", "fold", "gelu", "l1_loss", "layer_norm",
-    "leaky_relu", "linear", "log_softmax", "max_pool1d", "max_pool2d", "mse_loss", "mse_terms",
-    "nll_loss", "normalize", "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "relu",
-    "rms_norm", "scaled_dot_product_attention", "sigmoid", "silu", "softmax", "softplus",
-    "tanh", "unfold",
+    "binary_cross_entropy_with_logits", "celu", "conv1d", "conv2d", "conv3d", "cross_entropy",
+    "cross_entropy_terms", "dropout", "elu", "embedding", "fold", "gelu", "glu", "hardshrink",
+    "hardsigmoid", "hardswish", "hardtanh", "l1_loss", "layer_norm", "leaky_relu", "linear",
+    "log_softmax", "logsigmoid", "max_pool1d", "max_pool2d", "mish", "mse_loss", "mse_terms",
+    "nll_loss", "normalize", "one_hot", "pad", "pixel_shuffle", "pixel_unshuffle", "prelu",
+    "relu", "relu6", "rms_norm", "scaled_dot_product_attention", "selu", "sigmoid", "silu",
+    "softmax", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
+    "unfold",
 ]
 
 Function = Callable[..., Any]
 Shard = Mapping[int, tuple[int, int]]
 
 
-def _taking_input(function: Function) -> Function:
-    """``function`` with its first argument called ``input``, as in PyTorch."""
-    first, *rest = inspect.signature(function).parameters.values()
-
-    @wraps(function)
-    def call(input: Any, *args: Any, **kwargs: Any) -> Any:
-        return function(input, *args, **kwargs)
-
-    signature = inspect.Signature([first.replace(name="input"), *rest])
-    vars(call)["__signature__"] = signature
-    return call
-
-
-leaky_relu = _taking_input(OPS["leaky_relu"])
-gelu = _taking_input(OPS["gelu"])
-silu = _taking_input(OPS["silu"])
-softplus = _taking_input(OPS["softplus"])
-sigmoid = _taking_input(OPS["sigmoid"])
-tanh = _taking_input(OPS["tanh"])
-linear = _taking_input(linalg.linear)
-conv1d = _taking_input(convolution.conv1d)
-conv2d = _taking_input(convolution.conv2d)
-conv3d = _taking_input(convolution.conv3d)
-max_pool1d = _taking_input(pooling.max_pool1d)
-max_pool2d = _taking_input(pooling.max_pool2d)
-avg_pool1d = _taking_input(pooling.avg_pool1d)
-avg_pool2d = _taking_input(pooling.avg_pool2d)
-adaptive_avg_pool2d = _taking_input(pooling.adaptive_avg_pool2d)
-pad = _taking_input(padding.pad)
-pixel_shuffle = _taking_input(padding.pixel_shuffle)
-pixel_unshuffle = _taking_input(padding.pixel_unshuffle)
-unfold = _taking_input(patches.unfold)
-fold = _taking_input(patches.fold)
-
-
-# ---------------------------------------------------------------- activations
-def relu(input: Tensor, inplace: bool = False) -> Tensor:
-    """``max(input, 0)``; the gradient at 0 is 0.
-
-    Args:
-        input: any shape.
-        inplace: write to (or rebind) ``input`` and return it.
-    """
-    result: Tensor = input.relu_() if inplace else OPS["relu"](input)
-    return result
-
-
-def softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """``exp(input) / sum(exp(input))`` along ``dim``.
-
-    Args:
-        input: any shape.
-        dim: the dim that sums to 1.
-        dtype: what to cast to before.
-    """
-    result: Tensor = OPS["softmax"](_cast(input, dtype), dim=dim)
-    return result
-
-
-def log_softmax(input: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """``log(softmax(input))`` along ``dim``, never overflowing.
-
-    Args:
-        input: any shape.
-        dim: the dim whose exponentials sum to 1.
-        dtype: what to cast to before.
-    """
-    result: Tensor = OPS["log_softmax"](_cast(input, dtype), dim=dim)
-    return result
-
-
-def _cast(input: Tensor, dtype: Any) -> Tensor:
-    return input if dtype is None else input.to(dtype=dtype)
+linear = taking_input(linalg.linear)
+conv1d = taking_input(convolution.conv1d)
+conv2d = taking_input(convolution.conv2d)
+conv3d = taking_input(convolution.conv3d)
+max_pool1d = taking_input(pooling.max_pool1d)
+max_pool2d = taking_input(pooling.max_pool2d)
+avg_pool1d = taking_input(pooling.avg_pool1d)
+avg_pool2d = taking_input(pooling.avg_pool2d)
+adaptive_avg_pool2d = taking_input(pooling.adaptive_avg_pool2d)
+pad = taking_input(padding.pad)
+pixel_shuffle = taking_input(padding.pixel_shuffle)
+pixel_unshuffle = taking_input(padding.pixel_unshuffle)
+unfold = taking_input(patches.unfold)
+fold = taking_input(patches.fold)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:

@@ -2,9 +2,11 @@
 
 import minitorch_gpu.dispatch
 from minitorch_gpu.ops import (
+    activation,
     arithmetic,
     attention,
     batch_norm,
+    blend,
     convolution,
     creation,
     cross_entropy,
@@ -24,11 +26,13 @@ from minitorch_gpu.ops import (
     shape,
     softmax,
     sorting,
+    special,
     statistics,
 )
 from minitorch_gpu.registry.scalar import OPS
 
-__all__ = ["OPS", "arithmetic", "attention", "batch_norm", "convolution", "creation",
-           "cross_entropy", "dropout", "indexing", "linalg", "loss", "normalisation", "padding",
-           "patches", "pooling", "rearrange", "recurrent", "reduction", "scan", "selection",
-           "shape", "softmax", "sorting", "statistics"]
+__all__ = ["OPS", "activation", "arithmetic", "attention", "batch_norm", "blend",
+           "convolution", "creation", "cross_entropy", "dropout", "indexing", "linalg", "loss",
+           "normalisation", "padding", "patches", "pooling", "rearrange", "recurrent",
+           "reduction", "scan", "selection", "shape", "softmax", "sorting", "special",
+           "statistics"]

@@ -45,7 +45,7 @@ def text_of(value: object) -> str:
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**", "floordiv": "//",
     "mod": "%", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-    "and": "&", "or": "|", "xor": "^",
+    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>",
 }
 
 
@@ -138,12 +138,12 @@ INTRINSICS = {
         "asinh:arcsinh", "acosh:arccosh", "atanh:arctanh", "floor", "ceil", "trunc",
         "round", "abs", "sign", "maximum", "minimum", "isnan", "isinf",
         "isfinite", "fmod", "copysign", "hypot", "square", "conj:conjugate",
-        "floor_divide", "remainder",
+        "floor_divide", "remainder", "fmax", "fmin", "logaddexp",
         "logical_and", "logical_or", "logical_xor", "logical_not",
     ),
     "sigmoid": Sigmoid("sigmoid", "sigmoid", True),
     "where": Where("where", "where", False),
-    **_make(True, "erf", "erfc", "erfinv", "lgamma:gammaln", "digamma"),
+    **_make(True, "erf", "erfc", "erfinv", "lgamma:gammaln", "digamma", "zeta", "xlogy"),
 }
 
 
