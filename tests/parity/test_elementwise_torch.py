@@ -15,29 +15,27 @@ INF, NAN = float("inf"), float("nan")
 # Expressions in L (either library), F (L.nn.functional) and the operands a, b, c.
 FUNCTIONS = """
 L.exp2(a) | L.log10(a) | L.tan(a) | L.asin(a) | L.acos(a) | L.atan(a) | L.atan2(a, b)
-L.sinh(a)
-L.cosh(a) | L.asinh(a) | L.acosh(a) | L.atanh(a) | L.erfc(a) | L.erfinv(a) | L.lgamma(a)
-L.digamma(a) | L.polygamma(1, a) | L.polygamma(2, a) | L.logit(a) | L.logit(a, eps=0.1)
-L.fmod(a, b) | L.frac(a) | L.copysign(a, b) | L.fmax(a, b) | L.fmin(a, b) | L.hypot(a, b)
-L.lerp(a, b, c) | L.lerp(a, b, 0.3) | L.lerp(a, b, 0.8) | L.nan_to_num(a)
-L.nan_to_num(a, nan=1.0, posinf=2.0, neginf=3.0) | L.logaddexp(a, b) | L.xlogy(a, b) | L.sinc(a)
-L.addcmul(a, b, c) | L.addcmul(a, b, c, value=-0.5) | L.addcdiv(a, b, c)
-L.addcdiv(a, b, c, value=2) | a.add(b, alpha=2) | L.add(a, b, alpha=-0.25)
-L.add(a, 2, alpha=3)
-a.sub(b, alpha=2) | L.sub(a, b, alpha=0.5) | a.subtract(b, alpha=0.5)
-L.div(a, b, rounding_mode="floor") | a.div(b, rounding_mode="trunc") | a.div(b)
-a.div(0.7, rounding_mode="trunc") | a.arctan() | a.arcsinh() | a.arctan2(b) | a.polygamma(1)
+L.sinh(a) | L.cosh(a) | L.asinh(a) | L.acosh(a) | L.atanh(a) | L.erfc(a) | L.erfinv(a)
+L.lgamma(a) | L.digamma(a) | L.polygamma(1, a) | L.polygamma(2, a) | L.logit(a)
+L.logit(a, eps=0.1) | L.fmod(a, b) | L.frac(a) | L.copysign(a, b) | L.fmax(a, b)
+L.fmin(a, b) | L.hypot(a, b) | L.lerp(a, b, c) | L.lerp(a, b, 0.3) | L.lerp(a, b, 0.8)
+L.nan_to_num(a) | L.nan_to_num(a, nan=1.0, posinf=2.0, neginf=3.0) | L.logaddexp(a, b)
+L.xlogy(a, b) | L.sinc(a) | L.addcmul(a, b, c) | L.addcmul(a, b, c, value=-0.5)
+L.addcdiv(a, b, c) | L.addcdiv(a, b, c, value=2) | a.add(b, alpha=2)
+L.add(a, b, alpha=-0.25) | L.add(a, 2, alpha=3) | a.sub(b, alpha=2) | L.sub(a, b, alpha=0.5)
+a.subtract(b, alpha=0.5) | L.div(a, b, rounding_mode="floor")
+a.div(b, rounding_mode="trunc") | a.div(b) | a.div(0.7, rounding_mode="trunc") | a.arctan()
+a.arcsinh() | a.arctan2(b) | a.polygamma(1)
 """
 ACTIVATIONS = """
 F.elu(a) | F.elu(a, 0.5) | F.elu(a, alpha=2.0) | F.selu(a) | F.celu(a) | F.celu(a, 0.7)
-F.mish(a)
-F.hardtanh(a) | F.hardtanh(a, -0.5, 0.7) | F.hardsigmoid(a) | F.hardswish(a) | F.relu6(a)
-F.softsign(a) | F.tanhshrink(a) | F.hardshrink(a) | F.hardshrink(a, 1.0) | F.softshrink(a)
-F.softshrink(a, lambd=0.1) | F.logsigmoid(a) | F.threshold(a, 0.1, 20.0) | F.glu(a)
-F.glu(a, 0)
-F.threshold(a, threshold=0.3, value=-1) | F.prelu(a, b[:1, 0]) | F.prelu(a, b[0])
-a.hardshrink() | a.prelu(b[0]) | F.leaky_relu(a, 0.2) | F.silu(a) | F.relu6(input=a)
-F.elu(a * 1, 0.5, True) | F.leaky_relu(a * 1, 0.2, inplace=True) | F.hardswish(a * 1, True)
+F.mish(a) | F.hardtanh(a) | F.hardtanh(a, -0.5, 0.7) | F.hardsigmoid(a) | F.hardswish(a)
+F.relu6(a) | F.softsign(a) | F.tanhshrink(a) | F.hardshrink(a) | F.hardshrink(a, 1.0)
+F.softshrink(a) | F.softshrink(a, lambd=0.1) | F.logsigmoid(a) | F.threshold(a, 0.1, 20.0)
+F.glu(a) | F.glu(a, 0) | F.threshold(a, threshold=0.3, value=-1) | F.prelu(a, b[:1, 0])
+F.prelu(a, b[0]) | a.hardshrink() | a.prelu(b[0]) | F.leaky_relu(a, 0.2) | F.silu(a)
+F.relu6(input=a) | F.elu(a * 1, 0.5, True) | F.leaky_relu(a * 1, 0.2, inplace=True)
+F.hardswish(a * 1, True)
 """
 
 
@@ -177,10 +175,10 @@ def test_in_place_forms_take_the_factor_and_the_rounding():
 
 LAYERS = """
 ReLU6() | ELU() | ELU(0.5) | SELU() | CELU(alpha=0.7) | Mish() | Hardtanh(-0.5, 0.7)
-Hardtanh()
-Hardsigmoid() | Hardswish() | Softsign() | Tanhshrink() | Hardshrink() | Hardshrink(0.1)
-Softshrink(0.2) | LogSigmoid() | Threshold(0.1, 20) | GLU() | GLU(0) | PReLU() | PReLU(4, 0.1)
-ELU(inplace=True) | LeakyReLU(0.2, inplace=True) | SiLU(inplace=True) | Hardswish(True)
+Hardtanh() | Hardsigmoid() | Hardswish() | Softsign() | Tanhshrink() | Hardshrink()
+Hardshrink(0.1) | Softshrink(0.2) | LogSigmoid() | Threshold(0.1, 20) | GLU() | GLU(0)
+PReLU() | PReLU(4, 0.1) | ELU(inplace=True) | LeakyReLU(0.2, inplace=True)
+SiLU(inplace=True) | Hardswish(True)
 """
 
 
